@@ -1,0 +1,1 @@
+"""What we have: devices, the engine's own account of itself, model files."""

@@ -1,0 +1,1 @@
+"""Launch profiles: what a user wants to run, as a frozen value with a history."""

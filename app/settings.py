@@ -1,0 +1,158 @@
+"""Settings: `PACELINE_…` variables and a `.env` file, read once by whoever builds the application."""
+
+import ipaddress
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from app.errors import SettingsInvalid
+
+
+def _default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "paceline"
+
+
+class Settings(BaseSettings):
+    """Everything the service can be told from outside. Frozen: a change needs a new service.
+
+    Durations are seconds, sizes bytes. Lists come as a JSON list, or joined by `:` (paths) or `,` (RPC devices).
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="PACELINE_", env_file=".env", env_ignore_empty=True, frozen=True, extra="ignore"
+    )
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8088, ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    data_dir: Path = Field(default_factory=_default_data_dir, description="database, logs of instances")
+    database_url: str = Field("", description="an SQLite URL; empty: paceline.db in the data folder")
+    model_dirs: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (),
+        description="folders of model files: a JSON list, or paths joined by `:`; empty: models/ in the data folder",
+    )
+    profiles_dir: Path | None = Field(
+        None, description="folder of profile files (*.yaml); empty: profiles/ in the data folder"
+    )
+    engine: str = Field("auto", description="`auto`, `embedded`, or the path of a llama-server")
+    engine_transport: Literal["auto", "unix", "tcp"] = Field(
+        "auto", description="how engines listen: Unix sockets where they fit, else loopback ports"
+    )
+    runtime_dir: Path | None = Field(
+        None, description="short private folder for sockets; empty: one is made for each run"
+    )
+    rpc: Annotated[tuple[str, ...], NoDecode] = Field((), description="RPC devices, host:port joined by commas")
+    admin_key: SecretStr | None = Field(None, description="key that may do everything")
+    admin_key_file: Path | None = Field(None, description="file that holds the admin key")
+    allow_unauthenticated: bool = Field(False, description="listen beyond loopback without any key")
+    metrics_public: bool = Field(False, description="/metrics and /health need no key beyond loopback")
+    max_body_bytes: int = Field(100 * 1024 * 1024, gt=0, description="largest request body")
+    load_total_seconds: float = Field(3600.0, gt=0, description="longest load of one instance")
+    drain_seconds: float = Field(30.0, ge=0, description="how long a stop waits for requests")
+    terminate_seconds: float = Field(5.0, gt=0, description="wait after the first TERM, before the second")
+    kill_seconds: float = Field(2.0, gt=0, description="wait after the second TERM, before KILL")
+    connect_seconds: float = Field(5.0, gt=0, description="deadline for reaching an engine")
+    idle_seconds: float = Field(600.0, gt=0, description="longest silence of an engine within an answer")
+    margin_bytes: int = Field(
+        1024**3, ge=0, description="memory left free on each device, where a profile says nothing"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what the service logs")
+
+    @field_validator("model_dirs", mode="before")
+    @classmethod
+    def _split_paths(cls, value: Any) -> Any:
+        return _split_list(value, os.pathsep)
+
+    @field_validator("rpc", mode="before")
+    @classmethod
+    def _split_rpc(cls, value: Any) -> Any:
+        return _split_list(value, ",")
+
+    @field_validator("data_dir", "model_dirs", "profiles_dir", "admin_key_file", "runtime_dir")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(path.expanduser().absolute() for path in value)
+        return value.expanduser().absolute() if isinstance(value, Path) else value
+
+    @property
+    def database(self) -> str:
+        """The SQLite URL that counts."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'paceline.db'}"
+
+    @property
+    def model_folders(self) -> tuple[Path, ...]:
+        """The model folders that count."""
+        return self.model_dirs or (self.data_dir / "models",)
+
+    @property
+    def profiles_folder(self) -> Path:
+        """The folder of profile files that counts."""
+        return self.profiles_dir or self.data_dir / "profiles"
+
+    @property
+    def listens_on_loopback(self) -> bool:
+        """Whether only this machine can reach the service."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def read_admin_key(self) -> str | None:
+        """The admin key, from the variable or the file; None where neither is set.
+
+        Raises SettingsInvalid when the file cannot be read or is empty.
+        """
+        if self.admin_key is not None:
+            return self.admin_key.get_secret_value().strip() or None
+        if self.admin_key_file is None:
+            return None
+        try:
+            key = self.admin_key_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as failure:
+            raise SettingsInvalid(
+                f"PACELINE_ADMIN_KEY_FILE {self.admin_key_file} cannot be read: {failure}"
+            ) from failure
+        if not key:
+            raise SettingsInvalid(f"PACELINE_ADMIN_KEY_FILE {self.admin_key_file} is empty")
+        return key
+
+    def make_runtime_dir(self) -> Path:
+        """A short private folder (mode 0700) for sockets: their paths end at 107 bytes."""
+        if self.runtime_dir is not None:
+            self.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.runtime_dir.chmod(0o700)
+            return self.runtime_dir
+        return Path(tempfile.mkdtemp(prefix="paceline-"))
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings, with `overrides` on top. Raises SettingsInvalid that names each variable."""
+    try:
+        return Settings(**overrides)
+    except ValidationError as failure:
+        lines = [
+            f"PACELINE_{'_'.join(str(part) for part in problem['loc'][:1]).upper()}: "
+            f"{problem['msg']} (got {problem['input']!r})"
+            for problem in failure.errors()
+        ]
+        raise SettingsInvalid("; ".join(lines)) from failure
+
+
+def _split_list(value: Any, separator: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text.startswith("["):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as failure:
+            raise ValueError(f"not a JSON list: {failure}") from failure
+    return [part.strip() for part in text.split(separator) if part.strip()]

@@ -1,0 +1,1 @@
+"""The mathematics of speculative decoding: limits of drafts, acceptance. Pure."""

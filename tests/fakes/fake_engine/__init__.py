@@ -1,0 +1,1 @@
+"""The parts of the fake engine: command line, scenario, wire, bodies, server."""
