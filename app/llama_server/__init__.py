@@ -1,0 +1,1 @@
+"""The only place that spells llama.cpp: flags, endpoints, log lines, builds."""

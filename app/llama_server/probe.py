@@ -1,0 +1,88 @@
+"""Asks an engine short questions: `--version`, `--help`, `--list-devices`. Nothing here starts a server."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+
+from app.errors import EngineUnusable
+from app.inventory.engine import EngineFacts, EngineKind
+from app.llama_server.build import build_name
+from app.llama_server.engine import EngineCommand
+from app.llama_server.environment import child_environment
+from app.llama_server.help_text import parse_devices, parse_flags, parse_spec_types
+
+# The first look at a GPU driver can take many seconds.
+_DEADLINE_SECONDS = 60.0
+
+
+class EngineProbe:
+    """Facts about the engine that `find` names, asked once and again when its program changes.
+
+    `rpc` lists RPC devices (`host:port`) that the engine is told of. Callers that ask at the same time share one probe.
+    """
+
+    def __init__(self, find: Callable[[], EngineCommand], rpc: Sequence[str] = ()) -> None:
+        self._find = find
+        self._rpc = tuple(rpc)
+        self._lock = asyncio.Lock()
+        self._known: tuple[tuple[str, int, int], EngineFacts] | None = None
+
+    async def facts(self) -> EngineFacts:
+        """What the engine says of itself. Raises EngineNotFound or EngineUnusable."""
+        async with self._lock:
+            engine = self._find()
+            seen = engine.program.stat()
+            identity = (str(engine.program), seen.st_mtime_ns, seen.st_size)
+            if self._known is None or self._known[0] != identity:
+                self._known = (identity, await self._ask(engine))
+            return self._known[1]
+
+    async def _ask(self, engine: EngineCommand) -> EngineFacts:
+        rpc = ("--rpc", ",".join(self._rpc)) if self._rpc and engine.kind is not EngineKind.EMBEDDED else ()
+        version, help_text, devices = await asyncio.gather(
+            _question(engine, "--version"),
+            _question(engine, "--help"),
+            _question(engine, *rpc, "--list-devices"),
+        )
+        flags = parse_flags(help_text)
+        if "--model" not in flags or "--spec-type" not in flags:
+            raise EngineUnusable(
+                f"{engine.program} does not list --model and --spec-type in its --help: "
+                "it is not a llama-server, or one too old for speculative decoding (build 11434 is known to work)"
+            )
+        return EngineFacts(
+            kind=engine.kind,
+            command=engine.command,
+            build=build_name(version, engine.program),
+            flags=flags,
+            spec_types=parse_spec_types(flags, help_text),
+            devices=parse_devices(devices),
+        )
+
+
+async def _question(engine: EngineCommand, *arguments: str) -> str:
+    """Standard output and error of one short run, together."""
+    with tempfile.TemporaryDirectory(prefix="paceline-") as empty_folder:
+        child = await asyncio.create_subprocess_exec(
+            *engine.command,
+            *arguments,
+            env=child_environment(os.environ, {}, empty_folder=empty_folder),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            output, _ = await asyncio.wait_for(child.communicate(), _DEADLINE_SECONDS)
+        except TimeoutError:
+            raise EngineUnusable(
+                f"{engine.program} did not answer {arguments[-1]} within {_DEADLINE_SECONDS:.0f} s"
+            ) from None
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
+    text = output.decode("utf-8", "replace")
+    if child.returncode != 0:
+        raise EngineUnusable(f"{engine.program} {arguments[-1]} exited with {child.returncode}: {text.strip()[-500:]}")
+    return text

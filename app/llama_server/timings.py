@@ -1,0 +1,138 @@
+"""What the engine reports about one request, decoded from the bytes of its answer.
+
+Source: `server-common.cpp` (timings) and `server-task.cpp` (answers) of llama.cpp. `prompt_n` leaves cached tokens
+out, `usage.prompt_tokens` counts them in; `draft_n` is absent when nothing was drafted. Whatever is missing or of
+an unexpected shape is None: a number that was not reported is not zero.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+_LARGEST = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """Counts and times of one request, as the engine measured them; None where it said nothing.
+
+    `prompt_tokens` includes `cached_tokens`. `generation_us` starts at the end of the prompt, so it covers one token
+    less than `generated_tokens`. `error` is the engine's own message.
+    """
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    generated_tokens: int | None = None
+    prompt_us: int | None = None
+    generation_us: int | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+
+
+EMPTY = EngineReport()
+
+
+class _Timings(msgspec.Struct):
+    cache_n: int | None = None
+    prompt_n: int | None = None
+    prompt_ms: float | None = None
+    predicted_n: int | None = None
+    predicted_ms: float | None = None
+    draft_n: int | None = None
+    draft_n_accepted: int | None = None
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+
+
+class _Error(msgspec.Struct):
+    message: str = "the engine reported an error without a message"
+
+
+class _Answer(msgspec.Struct):
+    timings: _Timings | None = None
+    usage: _Usage | None = None
+    choices: list[_Choice] | None = None
+    error: _Error | str | None = None
+
+
+_NOTHING = _Answer()
+_decoder = msgspec.json.Decoder(_Answer)
+
+
+def report_of_answer(body: bytes) -> EngineReport:
+    """What a whole JSON answer reports; an empty report where the bytes are not such an answer."""
+    return _report([_decode(body)])
+
+
+def report_of_events(events: Sequence[bytes]) -> EngineReport:
+    """What the last data events of a stream report, oldest first; the newest word on each matter counts.
+
+    The finish reason may stand one event before the timings (`stream_options.include_usage`).
+    """
+    return _report([_decode(event) for event in reversed(events)])
+
+
+def _decode(data: bytes) -> _Answer:
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _NOTHING
+
+
+def _report(newest_first: Sequence[_Answer]) -> EngineReport:
+    timings = next((answer.timings for answer in newest_first if answer.timings), None)
+    usage = next((answer.usage for answer in newest_first if answer.usage), None)
+    error = next((answer.error for answer in newest_first if answer.error is not None), None)
+    if timings is None and usage is None and error is None:
+        return EngineReport(finish_reason=_finish_reason(newest_first))
+    timings = timings or _Timings()
+    usage = usage or _Usage()
+    details = usage.prompt_tokens_details or _PromptDetails()
+    cached = _first(timings.cache_n, details.cached_tokens)
+    processed = _first(timings.prompt_n)
+    prompt = None if processed is None else processed + (_first(timings.cache_n) or 0)
+    return EngineReport(
+        prompt_tokens=_first(prompt, usage.prompt_tokens),
+        cached_tokens=cached,
+        generated_tokens=_first(timings.predicted_n, usage.completion_tokens),
+        prompt_us=_microseconds(timings.prompt_ms),
+        generation_us=_microseconds(timings.predicted_ms),
+        draft_tokens=_first(timings.draft_n),
+        accepted_tokens=_first(timings.draft_n_accepted),
+        finish_reason=_finish_reason(newest_first),
+        error=error.message if isinstance(error, _Error) else error,
+    )
+
+
+def _finish_reason(newest_first: Sequence[_Answer]) -> str | None:
+    for answer in newest_first:
+        for choice in answer.choices or ():
+            if choice.finish_reason is not None:
+                return choice.finish_reason
+    return None
+
+
+def _first(*counts: int | None) -> int | None:
+    """The first count that can be one: known, not negative, not absurd."""
+    return next((count for count in counts if count is not None and 0 <= count < _LARGEST), None)
+
+
+def _microseconds(milliseconds: float | None) -> int | None:
+    if milliseconds is None or not 0 <= milliseconds * 1000 < _LARGEST:
+        return None
+    return round(milliseconds * 1000)

@@ -1,0 +1,29 @@
+"""LaunchCase: all that a rule may look at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.findings import Finding
+from app.inventory.devices import Machine
+from app.inventory.engine import EngineFacts
+from app.inventory.models import ModelFile
+from app.profiles.profile import LaunchProfile
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCase:
+    """One question: this profile, with these files, on this machine, with this engine.
+
+    `target` and `draft` are None where there is no such file or it cannot be read (`unreadable` then says why, and the
+    rules that would need it stay silent). `claims` lists, for each name of this profile, the other profiles that
+    answer to it.
+    """
+
+    profile: LaunchProfile
+    machine: Machine
+    engine: EngineFacts
+    target: ModelFile | None = None
+    draft: ModelFile | None = None
+    unreadable: Sequence[Finding] = ()
+    claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rpc: Sequence[str] = ()

@@ -1,0 +1,16 @@
+"""The rules: each a small pure function from a case to a finding, or to None."""
+
+from collections.abc import Callable
+
+from app.findings import Finding
+from app.placement.case import LaunchCase
+from app.placement.rules import devices, files, names, parameters
+
+Rule = Callable[[LaunchCase], Finding | None]
+
+RULES: tuple[Rule, ...] = (*files.RULES, *parameters.RULES, *devices.RULES, *names.RULES)
+
+
+def judge(case: LaunchCase) -> list[Finding]:
+    """Every verdict on this case, in the order of the rules."""
+    return [*case.unreadable, *(finding for rule in RULES if (finding := rule(case)) is not None)]

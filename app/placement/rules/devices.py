@@ -1,0 +1,48 @@
+"""Rules on devices."""
+
+from app import findings
+from app.findings import Finding, Fix
+from app.placement.case import LaunchCase
+from app.placement.resolve import NO_DEVICE
+
+
+def device_unknown(case: LaunchCase) -> Finding | None:
+    """A device that the engine does not list: it exits with `invalid device`."""
+    named = list(case.profile.placement.devices or ())
+    draft = case.profile.speculation.draft
+    if draft is not None and draft.device is not None:
+        named.append(draft.device)
+    listed = case.machine.device_names
+    unknown = [name for name in dict.fromkeys(named) if name not in (*listed, NO_DEVICE)]
+    if not unknown:
+        return None
+    return findings.error(
+        "device-unknown",
+        f"The engine has no device {', '.join(unknown)}; it lists {', '.join(listed) or 'none'}.",
+        expected=f"one of {', '.join((*listed, NO_DEVICE))}",
+        observed=", ".join(unknown),
+        evidence="the engine's --list-devices",
+        fixes=_device_fixes(case, unknown),
+    )
+
+
+def _device_fixes(case: LaunchCase, unknown: list[str]) -> list[Fix]:
+    """A bare index means the device with that index; with no device at all the host is what is left."""
+    listed = case.machine.device_names
+    meant = {name: listed[int(name)] for name in unknown if name.isdecimal() and int(name) < len(listed)}
+    devices = case.profile.placement.devices
+    draft = case.profile.speculation.draft
+    fixes = []
+    if devices is not None and any(name in meant for name in devices):
+        renamed = [meant.get(name, name) for name in devices]
+        fixes.append(Fix("Name devices as the engine does", {"placement": {"devices": renamed}}))
+    elif devices is not None and any(name in unknown for name in devices):
+        fixes.append(Fix("Use every device that the engine has", {"placement": {"devices": None}}))
+    if draft is not None and draft.device in unknown:
+        device = meant.get(draft.device)
+        text = f"Put the draft on {device}" if device else "Put the draft where the target's output layer is"
+        fixes.append(Fix(text, {"speculation": {"draft": {"device": device}}}))
+    return fixes
+
+
+RULES = (device_unknown,)

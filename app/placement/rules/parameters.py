@@ -1,0 +1,101 @@
+"""Rules on drafting limits, batch and slots."""
+
+from app import findings
+from app.findings import Finding, Fix
+from app.placement.case import LaunchCase
+from app.placement.resolve import resolve
+from app.speculative.parameters import Method, longest_draft
+
+
+def draft_tokens_zero(case: LaunchCase) -> Finding | None:
+    """The engine accepts 0, becomes ready, and aborts at the first request."""
+    speculation = case.profile.speculation
+    if speculation.method is Method.NONE or speculation.method.is_ngram or speculation.draft_tokens_max > 0:
+        return None
+    return findings.error(
+        "draft-tokens-zero",
+        f"Method {speculation.method} with draft_tokens_max 0: the server would start, and abort at the first request.",
+        expected="draft_tokens_max of at least 1",
+        observed="0",
+        evidence="llama.cpp checks the number of outputs only when it decodes",
+        fixes=[
+            Fix("Draft 3 tokens", {"speculation": {"draft_tokens_max": 3}}),
+            Fix("Do without speculation", {"speculation": {"method": "none", "draft": None}}),
+        ],
+    )
+
+
+def batch_too_small(case: LaunchCase) -> Finding | None:
+    """Every slot may verify its longest draft in one batch; where that does not fit the engine aborts."""
+    profile = case.profile
+    longest = max((_longest(case, method) for method in profile.speculation.methods), default=0)
+    needed = profile.context.slots * (1 + longest)
+    if needed <= profile.context.batch_size:
+        return None
+    return findings.error(
+        "batch-too-small",
+        f"{profile.context.slots} slots with drafts of up to {longest} tokens need a batch of {needed}; "
+        f"it is {profile.context.batch_size}. The server would start, and abort once enough slots speculate.",
+        expected=f"batch_size of at least {needed} = slots x (1 + longest draft)",
+        observed=str(profile.context.batch_size),
+        evidence="context.slots, context.batch_size, limits of the methods",
+        fixes=[Fix("The smallest batch that holds", {"context": {"batch_size": needed}})],
+    )
+
+
+def slots_divide_context(case: LaunchCase) -> Finding | None:
+    """Without a unified cache each slot gets its share of the context, not all of it."""
+    context = case.profile.context
+    if context.slots == 1 or context.unified_kv:
+        return None
+    resolved = resolve(case)
+    return findings.warning(
+        "slots-divide-context",
+        f"{context.slots} slots divide {resolved.context_size} tokens: "
+        f"each request has at most {resolved.context_per_slot}.",
+        expected="a context per slot that your longest request fits in",
+        observed=f"{resolved.context_size} / {context.slots} = {resolved.context_per_slot}",
+        evidence="context.size, context.slots",
+        fixes=[
+            Fix(
+                f"Give each slot {resolved.context_size} tokens",
+                {"context": {"size": resolved.context_size * context.slots}},
+            ),
+            Fix("One slot", {"context": {"slots": 1, "size": context.size}}),
+        ],
+    )
+
+
+def slots_share_context(case: LaunchCase) -> Finding | None:
+    """With a unified cache every slot shows the whole context, and when the pool is full all running requests fail."""
+    context = case.profile.context
+    if context.slots == 1 or not context.unified_kv:
+        return None
+    resolved = resolve(case)
+    return findings.warning(
+        "slots-share-context",
+        f"{context.slots} slots share one pool of {resolved.context_size} tokens: when it is full, every running "
+        "request fails with `Context size has been exceeded`.",
+        expected="a pool for all requests that run together",
+        observed=f"one pool of {resolved.context_size} for {context.slots} slots",
+        evidence="context.size, context.slots, context.unified_kv",
+        fixes=[
+            Fix(
+                f"Slots of their own with {resolved.context_size} tokens each",
+                {"context": {"unified_kv": False, "size": resolved.context_size * context.slots}},
+            ),
+            Fix(
+                f"A pool for {context.slots} full requests",
+                {"context": {"size": resolved.context_size * context.slots}},
+            ),
+        ],
+    )
+
+
+def _longest(case: LaunchCase, method: Method) -> int:
+    """A block drafter never proposes more than its block, whatever the profile says."""
+    speculation = case.profile.speculation
+    return longest_draft(method, resolve(case).draft_tokens_max, speculation.ngram.draft_length_max)
+
+
+RULES = (draft_tokens_zero, batch_too_small, slots_divide_context, slots_share_context)
