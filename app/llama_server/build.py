@@ -6,12 +6,13 @@ from pathlib import Path
 
 _NUMBERED = re.compile(r"version: (?P<number>[1-9]\d*) \((?P<commit>\w+)\)")
 _NAMED = re.compile(r"version: (?P<version>\S+) \(build (?P<number>\d+), commit (?P<commit>\w+)\)")
+_PACKAGED = re.compile(r"version: .*\((?P<package>\w+) (?P<version>[\d.]+)\)")
 _PLAIN = re.compile(r"version: (?P<version>.+)")
 _HEAD_BYTES = 64 * 1024
 
 
 def build_name(version_output: str, program: Path) -> str:
-    """The name of this build, e.g. `b6543-1a2b3c4`, or `0.6.0-dev-9f86d081` for a build from source.
+    """The name of this build, e.g. `b6543-1a2b3c4`, `xllamacpp-2026.10.11549`, or `0.6.0-dev-9f86d081` for a build from source.
 
     A source build has no number and two of them look alike, so a digest of the program and the libraries beside it
     (names, sizes and first 64 KiB) tells them apart.
@@ -22,6 +23,8 @@ def build_name(version_output: str, program: Path) -> str:
         if int(match["number"]) > 0:
             return f"b{match['number']}-{match['commit']}"
         return f"{match['version']}-{_digest(program)}"
+    if match := _PACKAGED.search(version_output):
+        return f"{match['package']}-{match['version']}"
     if match := _PLAIN.search(version_output):
         return match["version"].strip()
     return f"unknown-{_digest(program)}"

@@ -28,6 +28,11 @@ class EngineProbe:
         self._lock = asyncio.Lock()
         self._known: tuple[tuple[str, int, int], EngineFacts] | None = None
 
+    @property
+    def known(self) -> EngineFacts | None:
+        """What was last learnt, without asking."""
+        return self._known[1] if self._known else None
+
     async def facts(self) -> EngineFacts:
         """What the engine says of itself. Raises EngineNotFound or EngineUnusable."""
         async with self._lock:

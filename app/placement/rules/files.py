@@ -3,7 +3,7 @@
 from app import findings
 from app.errors import ModelFileError
 from app.findings import Finding, Fix
-from app.inventory.models import ModelKind
+from app.inventory.models import ModelFile, ModelKind
 from app.placement.case import LaunchCase
 from app.speculative.parameters import Method
 
@@ -25,8 +25,23 @@ _METHOD_FOR: dict[ModelKind, Method] = {
 }
 # Architectures with an MTP graph in llama.cpp build 11434. Others load the keys and fail, or abort.
 MTP_ARCHITECTURES = frozenset(
-    "bailingmoe3 cohere2moe deepseek2 deepseek32 deepseek4 glm-dsa glm4moe hy_v3 mimo2 nemotron_h_moe qwen35 qwen35moe "
-    "qwen3next qwen4exp step35".split()
+    {
+        "bailingmoe3",
+        "cohere2moe",
+        "deepseek2",
+        "deepseek32",
+        "deepseek4",
+        "glm-dsa",
+        "glm4moe",
+        "hy_v3",
+        "mimo2",
+        "nemotron_h_moe",
+        "qwen35",
+        "qwen35moe",
+        "qwen3next",
+        "qwen4exp",
+        "step35",
+    }
 )
 
 
@@ -41,10 +56,33 @@ def unreadable(role: str, failure: ModelFileError) -> Finding:
     )
 
 
+def target_split_name(case: LaunchCase) -> Finding | None:
+    """The engine takes parts of a set by one spelling only; it exits on others."""
+    return _split_name("target", case.target)
+
+
+def draft_split_name(case: LaunchCase) -> Finding | None:
+    """The same for the draft model."""
+    return _split_name("draft", case.draft)
+
+
+def _split_name(role: str, model: ModelFile | None) -> Finding | None:
+    if model is None or model.has_loadable_names:
+        return None
+    return findings.error(
+        f"{role}-unreadable",
+        f"The parts of {model.path.name} are there, but the engine loads a split model only under names that end in "
+        f"-00001-of-{len(model.parts):05d}.gguf: rename the {len(model.parts)} files.",
+        expected="`-` before NNNNN-of-NNNNN",
+        observed=model.path.name,
+        evidence="the names of the parts",
+    )
+
+
 def target_is_a_drafter(case: LaunchCase) -> Finding | None:
     """A drafter has no output of its own to serve; the engine aborts on it."""
     target = case.target
-    if target is None or target.kind is ModelKind.TARGET:
+    if target is None or target.kind in (ModelKind.TARGET, ModelKind.UNKNOWN):
         return None
     method = _METHOD_FOR.get(target.kind)
     return findings.error(
@@ -155,4 +193,4 @@ def mtp_absent(case: LaunchCase) -> Finding | None:
     )
 
 
-RULES = (target_is_a_drafter, draft_missing, draft_unused, draft_kind, mtp_absent)
+RULES = (target_split_name, draft_split_name, target_is_a_drafter, draft_missing, draft_unused, draft_kind, mtp_absent)

@@ -93,9 +93,9 @@ def slots_share_context(case: LaunchCase) -> Finding | None:
 
 
 def _longest(case: LaunchCase, method: Method) -> int:
-    """A block drafter never proposes more than its block, whatever the profile says."""
+    """As the engine sizes its batch: by the limit that was asked for, before a block drafter is clamped."""
     speculation = case.profile.speculation
-    return longest_draft(method, resolve(case).draft_tokens_max, speculation.ngram.draft_length_max)
+    return longest_draft(method, speculation.draft_tokens_max, speculation.ngram.draft_length_max)
 
 
 RULES = (draft_tokens_zero, batch_too_small, slots_divide_context, slots_share_context)

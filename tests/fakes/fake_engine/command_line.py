@@ -114,13 +114,22 @@ def _objection(flag: Flag, taken: list[str]) -> str:
     if not taken:
         return ""
     value = taken[0]
-    if flag.hint == "N" and not re.match(r"\s*[+-]?\d", value):
-        return "" if value in ("auto", "all") and "'auto', or 'all'" in flag.description else "stoi"
-    if "--parallel" in flag.names and value == "0":
-        return "error: invalid value for n_parallel\n"
-    if flag.hint.startswith("[") and value not in flag.hint.strip("[]").split("|"):
+    if flag.hint in ("N", "INDEX", "PORT", "SECONDS"):
+        words = ("auto", "all") if "'auto', or 'all'" in flag.description else ()
+        if value not in words and not re.match(r"\s*[+-]?\d", value):
+            return "stoi"
+        return "error: invalid value for n_parallel\n" if "-np" in flag.names and value == "0" else ""
+    return _not_allowed(flag, value)
+
+
+def _not_allowed(flag: Flag, value: str) -> str:
+    """The objection to a value outside the set that the help text names."""
+    if flag.hint.startswith("[on|") and value not in flag.hint.strip("[]").split("|"):
         return f"error: unknown value for {flag.names[-1]}: '{value}'\n"
-    if flag.hint.startswith("{") and value not in flag.hint.strip("{}").split(","):
+    modes = flag.hint.strip("{}").split(",") if flag.hint.startswith("{") else []
+    if flag.hint == "MODE":
+        modes = re.findall(r"- ([\w+]+):", flag.description)
+    if modes and value not in modes:
         return "invalid value"
     if "--spec-type" in flag.names:
         unknown = [kind for kind in value.split(",") if kind not in flag.hint.split(",")]

@@ -1,0 +1,1 @@
+"""The HTTP interface: one router for each resource. Only this folder knows HTTP statuses."""

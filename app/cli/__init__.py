@@ -1,0 +1,3 @@
+"""The `paceline` command."""
+
+# set by commands

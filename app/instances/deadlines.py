@@ -1,0 +1,12 @@
+"""How long each step of a life may take."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds for a whole load, from the first TERM to the second, and from that to KILL."""
+
+    load_total_seconds: float
+    terminate_seconds: float
+    kill_seconds: float

@@ -1,0 +1,97 @@
+"""One server process: started, read, signalled, reaped. Nothing else in the product starts one."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_TETHER = Path(__file__).with_name("tether.py")
+_READ_BYTES = 65536
+_LONGEST_LINE_BYTES = 65536
+# A grandchild may hold the pipes open after the server has ended.
+_LAST_WORDS_SECONDS = 2.0
+
+
+class ServerProcess:
+    """A child that ends with us, whatever ends us. Its output goes line by line to `on_line`.
+
+    `exited` is done when it is reaped and its last words are read; its result is the exit code, negative for a signal.
+    """
+
+    def __init__(self, child: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> None:
+        self._child = child
+        self._readers = [
+            asyncio.create_task(_read_lines(stream, on_line)) for stream in (child.stdout, child.stderr) if stream
+        ]
+        self.exited = asyncio.create_task(self._reaped())
+
+    @classmethod
+    async def start(
+        cls, argv: Sequence[str], env: Mapping[str, str], on_line: Callable[[str], None]
+    ) -> "ServerProcess":
+        """Start `argv` with exactly this environment. Raises OSError where the system refuses."""
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            str(_TETHER),
+            str(os.getpid()),
+            *argv,
+            env=dict(env),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            # A Ctrl-C at the terminal is for the service, which then stops its servers in order.
+            start_new_session=True,
+        )
+        return cls(child, on_line)
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._child.pid
+
+    async def _reaped(self) -> int:
+        exit_code = await self._child.wait()
+        done, late = await asyncio.wait(self._readers, timeout=_LAST_WORDS_SECONDS)
+        for reader in late:
+            reader.cancel()
+        await asyncio.gather(*done, *late, return_exceptions=True)
+        return exit_code
+
+    async def end(self, terminate_seconds: float, kill_seconds: float) -> int:
+        """TERM, TERM again, KILL, each after its deadline; the exit code.
+
+        With a request in flight the first TERM alone would wait for it without end; the second makes the engine quit.
+        """
+        for seconds in (terminate_seconds, kill_seconds):
+            self._signal(self._child.terminate)
+            await asyncio.wait({self.exited}, timeout=seconds)
+            if self.exited.done():
+                return self.exited.result()
+        self.kill()
+        await asyncio.wait({self.exited})
+        return self.exited.result()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._signal(self._child.kill)
+
+    def _signal(self, send: Callable[[], None]) -> None:
+        try:
+            send()
+        except ProcessLookupError:
+            return
+
+
+async def _read_lines(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
+    rest = b""
+    while chunk := await stream.read(_READ_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LONGEST_LINE_BYTES:
+            lines, rest = [*lines, rest], b""
+        for line in lines:
+            on_line(line.decode("utf-8", "replace").rstrip("\r"))
+    if rest:
+        on_line(rest.decode("utf-8", "replace"))

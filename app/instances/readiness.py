@@ -1,0 +1,70 @@
+"""From "the child lives" to "it serves as the profile asks": health, identity, speculation."""
+
+import asyncio
+import socket
+import struct
+import sys
+from dataclasses import dataclass
+
+from app.instances.lease import Upstream
+from app.launch.report import Launch
+from app.llama_server.endpoints import EngineClient, SlotFacts
+
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What was proven of a server that answers. `degradations` are rule ids; `speculates` what its slots say."""
+
+    degradations: frozenset[str]
+    speculates: bool
+
+
+class ForeignServer(Exception):
+    """Whoever answers at the address is not our child."""
+
+
+async def become_ready(upstream: Upstream, pid: int, launch: Launch) -> Readiness:
+    """Wait until the server serves, prove that it is our child, and compare it with the profile.
+
+    Waits without end: the caller has the deadline and knows when the child exits. Raises ForeignServer.
+    """
+    async with EngineClient(socket_path=upstream.socket_path, port=upstream.port, api_key=upstream.api_key) as client:
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        while not await client.is_healthy():
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
+        if not await _is_ours(upstream, pid, client):
+            raise ForeignServer
+        return judge(launch, await client.slots())
+
+
+def judge(launch: Launch, slots: SlotFacts | None) -> Readiness:
+    """Compare what the slots say with what the profile asked for. What they do not say is a degradation too."""
+    asked = bool(launch.profile.speculation.methods)
+    speculates = slots is not None and slots.speculates
+    degradations = set()
+    if asked and not speculates:
+        degradations.add("speculation-inactive")
+    # The engine rounds a context up; less than asked means that it was capped.
+    if slots is not None and slots.context_per_slot < launch.resolved.context_per_slot:
+        degradations.add("context-smaller-than-asked")
+    return Readiness(frozenset(degradations), speculates)
+
+
+async def _is_ours(upstream: Upstream, pid: int, client: EngineClient) -> bool:
+    if upstream.socket_path is not None and sys.platform == "linux":
+        return await asyncio.to_thread(_listener_pid, upstream.socket_path) == pid
+    return await client.knows_key()
+
+
+def _listener_pid(socket_path: str) -> int:
+    """The process that listens on a Unix socket, as the kernel tells it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(5)
+        probe.connect(socket_path)
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid

@@ -1,0 +1,37 @@
+"""InstanceRecord: one life as others see it, alive or over. A value."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from app.instances.state import InstanceState
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRecord:
+    """One life of one server process.
+
+    `reason` names why it failed (or stopped other than asked), `failure` adds a sentence and the last lines.
+    `speculation` is `{asked, active, method, draft_tokens_max}`; `active` is None until it has been proven.
+    """
+
+    id: int
+    profile_id: str
+    revision: int
+    state: InstanceState
+    engine_build: str
+    argv: Sequence[str]
+    created_at: datetime
+    speculation: Mapping[str, Any]
+    reason: str | None = None
+    failure: Mapping[str, Any] | None = None
+    degradations: Sequence[str] = ()
+    pid: int | None = None
+    ready_at: datetime | None = None
+    stopped_at: datetime | None = None
+    exit_code: int | None = None
+    load_seconds: float | None = None
+    leases: int = 0
+    queued: int = 0
+    memory: Mapping[str, Any] = field(default_factory=lambda: {"predicted": {}, "measured": {}})

@@ -1,0 +1,114 @@
+"""Rules on what the engine takes: flags, environment, methods. Pure."""
+
+from app import findings
+from app.findings import Finding, Fix
+from app.llama_server.environment import ALLOWED_NAMES, ALLOWED_PREFIXES, is_allowed
+from app.llama_server.extra_args import OWNED_BY_FIELD, ExtraFlag, read_flags, refusal
+from app.llama_server.extra_args import is_allowed as is_flag_allowed
+from app.llama_server.flags import SPEC_TYPES
+from app.llama_server.help_text import is_removed
+from app.placement.case import LaunchCase
+
+
+def judge_engine(case: LaunchCase, emitted: tuple[str, ...]) -> list[Finding]:
+    """Every verdict on what would be given to the engine; `emitted` are the flags built from the profile."""
+    return [*flag_unknown(case, emitted), *flag_reserved(case), *env_reserved(case), *method_unsupported(case)]
+
+
+def flag_unknown(case: LaunchCase, emitted: tuple[str, ...]) -> list[Finding]:
+    """Flags that this build does not list: it would exit before it listens."""
+    found = [
+        _unknown_flag(case, flag, "the profile's extra_args")
+        for flag in read_flags(case.profile.extra_args, case.engine.flags)
+        if _is_unknown(flag)
+    ]
+    found += [
+        _unknown_flag(case, flag, "what the profile asks for")
+        for flag in read_flags(emitted, case.engine.flags)
+        if _is_unknown(flag)
+    ]
+    return found
+
+
+def _is_unknown(flag: ExtraFlag) -> bool:
+    return flag.known is None or is_removed(flag.known)
+
+
+def _unknown_flag(case: LaunchCase, flag: ExtraFlag, origin: str) -> Finding:
+    replacement = ""
+    if field := OWNED_BY_FIELD.get(flag.name):
+        replacement = f" The profile's {field} says it."
+    elif flag.known is not None:
+        replacement = f" The engine says: {flag.known.text}"
+    return findings.error(
+        "flag-unknown",
+        f"The engine {case.engine.build} has no flag {flag.name}, which comes from {origin}: it would exit at once."
+        f"{replacement}",
+        expected="a flag that the engine lists",
+        observed=flag.name,
+        evidence="the engine's --help",
+        fixes=_without(case, flag) if origin.endswith("extra_args") else (),
+    )
+
+
+def flag_reserved(case: LaunchCase) -> list[Finding]:
+    """Flags that Paceline owns, or that would open the machine."""
+    return [
+        findings.error(
+            "flag-reserved",
+            f"{flag.name} cannot be in extra_args: {refusal(flag.name)}.",
+            expected="a flag of the allowlist",
+            observed=flag.name,
+            evidence="the profile's extra_args",
+            fixes=_without(case, flag),
+        )
+        for flag in read_flags(case.profile.extra_args, case.engine.flags)
+        if not _is_unknown(flag) and not is_flag_allowed(flag.name)
+    ]
+
+
+def _without(case: LaunchCase, flag: ExtraFlag) -> list[Fix]:
+    kept: list[str] = []
+    words = case.profile.extra_args
+    for other in read_flags(words, case.engine.flags):
+        if other.name != flag.name:
+            start = len(kept)
+            kept[start:] = [other.name] if other.at is None else [other.name, words[other.at]]
+    return [Fix(f"Leave {flag.name} out", {"extra_args": kept})]
+
+
+def env_reserved(case: LaunchCase) -> list[Finding]:
+    """Variables outside the allowlist: they could load code or reconfigure the engine."""
+    refused = sorted(name for name in case.profile.env if not is_allowed(name))
+    if not refused:
+        return []
+    allowed = ", ".join([*sorted(ALLOWED_NAMES), *(f"{prefix}*" for prefix in ALLOWED_PREFIXES)])
+    return [
+        findings.error(
+            "env-reserved",
+            f"A profile may not set {', '.join(refused)}; it may set {allowed}.",
+            expected=allowed,
+            observed=", ".join(refused),
+            evidence="the profile's env",
+            fixes=[Fix("Leave them out", {"env": dict.fromkeys(refused)})],
+        )
+    ]
+
+
+def method_unsupported(case: LaunchCase) -> list[Finding]:
+    """Methods that this build does not know."""
+    missing = [m for m in case.profile.speculation.methods if SPEC_TYPES[m] not in case.engine.spec_types]
+    if not missing:
+        return []
+    listed = ", ".join(sorted(case.engine.spec_types))
+    return [
+        findings.error(
+            "method-unsupported",
+            f"The engine {case.engine.build} does not know {', '.join(SPEC_TYPES[m] for m in missing)}; "
+            f"it knows {listed}.",
+            expected="a build whose --spec-type lists the method",
+            observed=", ".join(missing),
+            evidence="the engine's --help",
+            fixes=[Fix("Do without speculation", {"speculation": {"method": "none", "draft": None, "also": []}})],
+        )
+    ]

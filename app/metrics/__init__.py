@@ -1,0 +1,1 @@
+"""The same facts as telemetry, as Prometheus series."""

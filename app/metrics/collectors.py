@@ -1,0 +1,54 @@
+"""The registry of an application, and the series that are read when somebody asks."""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.registry import Collector
+
+
+class MetricsRegistry(CollectorRegistry):
+    """A registry without the `_created` series, which would add half as many series again and tell nobody much.
+
+    The library can only switch them off for the whole process; here it is a matter of each registry.
+    """
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric, with those samples left out."""
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+class ServiceCollector(Collector):
+    """What the service is and how its database keeps up, asked for at each scrape.
+
+    `engine_build` answers None while no engine is found; `backlog` and `lost_rows` are those of the database and the
+    recorder.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        engine_build: Callable[[], str | None],
+        backlog: Callable[[], int],
+        lost_rows: Callable[[], int],
+    ) -> None:
+        self._version = version
+        self._engine_build = engine_build
+        self._backlog = backlog
+        self._lost_rows = lost_rows
+
+    def collect(self) -> Iterable[Metric]:
+        """The series of this moment."""
+        yield InfoMetricFamily(
+            "paceline_build",
+            "What runs.",
+            {"version": self._version, "engine_build": self._engine_build() or ""},
+        )
+        yield GaugeMetricFamily(
+            "paceline_database_backlog", "Pieces of work that are not committed yet.", self._backlog()
+        )
+        yield CounterMetricFamily(
+            "paceline_requests_unrecorded", "Requests whose row could not be written.", self._lost_rows()
+        )

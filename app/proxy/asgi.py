@@ -1,0 +1,28 @@
+"""The few shapes of ASGI that the relay speaks, and the answers it gives itself."""
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer; header names in lower case, `content-length` is added when it is sent."""
+
+    status: int
+    headers: Sequence[Header]
+    body: bytes
+
+
+async def send_answer(send: Send, answer: Answer, more_headers: Iterable[Header] = ()) -> None:
+    """Send a whole answer."""
+    length = (b"content-length", str(len(answer.body)).encode())
+    headers = [*answer.headers, *more_headers, length]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": False})

@@ -1,0 +1,42 @@
+"""Which profile answers to the model that a request names."""
+
+from collections.abc import Mapping
+
+from app.errors import ModelNotNamed, ModelUnknown
+
+_MOST_NAMES = 50
+
+
+def choose_profile(model: str | None, names: Mapping[str, str]) -> str:
+    """The id of the profile for `model`; `names` maps ids and aliases to ids.
+
+    Without a model it is the only profile there is. Raises ModelNotNamed, ModelUnknown.
+    """
+    if model:
+        profile_id = names.get(model)
+        if profile_id is None:
+            raise ModelUnknown(f"no profile answers to {_quoted(model)}; {_known(names)}")
+        return profile_id
+    profile_ids = set(names.values())
+    if len(profile_ids) == 1:
+        return profile_ids.pop()
+    raise ModelNotNamed(f'name a profile in "model" or in ?model=; {_known(names)}')
+
+
+def route_reason(model: str | None, profile_id: str) -> str:
+    """Why that profile was chosen: `id`, `alias`, or `only` where no model was named."""
+    if not model:
+        return "only"
+    return "id" if model == profile_id else "alias"
+
+
+def _known(names: Mapping[str, str]) -> str:
+    if not names:
+        return "there are no profiles yet: create one with POST /profiles"
+    shown = sorted(names)[:_MOST_NAMES]
+    more = len(names) - len(shown)
+    return "there are: " + ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _quoted(model: str) -> str:
+    return f'"{model[:256]}"'

@@ -1,0 +1,200 @@
+"""A relay under a real uvicorn on a loopback port, and a client that reads what it likes when it likes."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import uvicorn
+
+from app.errors import ModelUnknown, PacelineError, ProfileNotRunning, UpstreamFailed
+from app.events import Event
+from app.identifiers import TimeOrderedIds
+from app.instances.lease import LaunchContext, Lease, Upstream
+from app.proxy.asgi import Answer
+from app.proxy.observer import RequestFinished
+from app.proxy.relay import Relay
+from app.proxy.upstream import Upstreams
+from proxy.scripted_engine import DEADLINE_SECONDS, Script, ScriptedEngine, scripted_engine
+
+INSTANCE_ID = 0xABC
+CONTEXT = LaunchContext("small", 3, "b11434", "0123456789abcdef", "cpu", "none")
+
+
+@dataclass
+class Stage:
+    """A running relay, what it told, and the engine behind it."""
+
+    relay: Relay
+    upstreams: Upstreams
+    engine: ScriptedEngine
+    port: int
+    told: "asyncio.Queue[RequestFinished]"
+    released: list[str] = field(default_factory=list)
+
+    async def next_told(self) -> RequestFinished:
+        """The next finished request."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            return await self.told.get()
+
+    def nothing_more_told(self) -> bool:
+        """Whether no request finished that was not asked about, and every lease was given back."""
+        return self.told.empty() and not self.relay.active()
+
+
+@asynccontextmanager
+async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits: int) -> AsyncIterator[Stage]:
+    """A relay with the profiles `small` (alias `org/small`) and `cold`, which does not run."""
+    upstreams = upstreams or Upstreams()
+    told: asyncio.Queue[RequestFinished] = asyncio.Queue()
+    released: list[str] = []
+
+    def publish(event: Event) -> None:
+        assert isinstance(event, RequestFinished)
+        told.put_nowait(event)
+
+    async with scripted_engine(script) as engine:
+
+        def lease(profile_id: str) -> Lease:
+            if profile_id == "cold":
+                raise ProfileNotRunning("cold does not run")
+            upstream = Upstream(INSTANCE_ID, "launch-key", socket_path=engine.socket_path)
+            return Lease(upstream, CONTEXT, lambda: released.append(profile_id))
+
+        relay = Relay(
+            names=lambda: {"small": "small", "org/small": "small", "cold": "cold"},
+            lease=lease,
+            models=lambda: [{"id": "small", "object": "model"}],
+            publish=publish,
+            render_error=render_error,
+            upstreams=upstreams,
+            ids=TimeOrderedIds(),
+            **limits,
+        )
+        async with _served(relay) as port:
+            yield Stage(relay, upstreams, engine, port, told, released)
+        upstreams.close()
+        assert told.empty(), "a request was told of that no test asked about"
+        assert not relay.active()
+
+
+def render_error(error: PacelineError) -> Answer:
+    """As api/ does it, in short."""
+    statuses: Mapping[type, int] = {UpstreamFailed: 502, ModelUnknown: 404, ProfileNotRunning: 503}
+    status = statuses.get(type(error), 400)
+    body = json.dumps({"error": {"message": error.message, "type": error.code, "param": None, "code": status}})
+    return Answer(status, [(b"content-type", b"application/json")], body.encode())
+
+
+@asynccontextmanager
+async def _served(relay: Relay) -> AsyncIterator[int]:
+    config = uvicorn.Config(
+        relay, http="httptools", ws="none", lifespan="off", access_log=False, log_level="critical", log_config=None
+    )
+    config.load()
+    # The server's own loop wakes every 0.1 s, which a hundred tests would wait for; its protocol is what counts.
+    server = uvicorn.Server(config)
+    await server.on_tick(0)
+
+    def connect() -> asyncio.Protocol:
+        return config.http_protocol_class(config=config, server_state=server.server_state, app_state={})
+
+    listening = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0)
+    try:
+        yield listening.sockets[0].getsockname()[1]
+    finally:
+        listening.close()
+        for task in list(server.server_state.tasks):
+            task.cancel()
+        while server.server_state.tasks:
+            await asyncio.sleep(0)
+
+
+@dataclass
+class Received:
+    """The head of an answer; header names in lower case, each value in its order."""
+
+    status: int
+    headers: dict[str, list[str]]
+
+    def one(self, name: str) -> str:
+        """The value of a header that must come exactly once."""
+        (value,) = self.headers[name]
+        return value
+
+
+class Client:
+    """One connection to the relay."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._chunked = False
+        self._left = 0
+        self.ended = False
+
+    async def post(self, body: bytes, *, path: str = "/v1/chat/completions", headers: str = "") -> None:
+        """Send a request; `headers` are whole lines."""
+        head = f"POST {path} HTTP/1.1\r\nHost: relay\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+        self._writer.write(head.encode() + body)
+        await self._writer.drain()
+
+    async def head(self) -> Received:
+        """Status and headers of the next answer."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            head = await self._reader.readuntil(b"\r\n\r\n")
+        line, *rows = head[:-4].decode().split("\r\n")
+        headers: dict[str, list[str]] = {}
+        for row in rows:
+            name, _, value = row.partition(": ")
+            headers.setdefault(name.lower(), []).append(value)
+        self._chunked = "transfer-encoding" in headers
+        self._left = int(headers.get("content-length", ["0"])[0])
+        self.ended = False
+        return Received(int(line.split()[1]), headers)
+
+    async def piece(self) -> bytes:
+        """The next chunk; b"" at the end. Raises IncompleteReadError where the answer is cut."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            if not self._chunked:
+                body, self._left = await self._reader.readexactly(self._left), 0
+                self.ended = True
+                return body
+            size = int(await self._reader.readuntil(b"\r\n"), 16)
+            data = await self._reader.readexactly(size + 2)
+            self.ended = size == 0
+            return data[:-2]
+
+    async def rest(self) -> bytes:
+        """The body to its end."""
+        pieces = []
+        while not self.ended:
+            pieces.append(await self.piece())
+        return b"".join(pieces)
+
+    async def read_until_closed(self) -> bytes:
+        """Whatever comes until the relay closes."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            return await self._reader.read()
+
+    async def leave(self) -> None:
+        """Close the connection."""
+        self._writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def client_of(stage: Stage, *, receive_buffer_bytes: int | None = None) -> AsyncIterator[Client]:
+    """A connection to the relay; a small receive buffer makes a slow reader felt at once."""
+    plain = socket.socket()
+    plain.setblocking(False)
+    if receive_buffer_bytes is not None:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", stage.port))
+    reader, writer = await asyncio.open_connection(sock=plain, limit=65536)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()

@@ -1,0 +1,103 @@
+from dataclasses import fields
+
+import pytest
+
+from app.llama_server.timings import EngineReport
+from app.proxy.observer import Endpoint, Observation, Outcome
+from proxy.scripted_engine import DONE_EVENT, LAST_EVENT, event
+
+
+class Clock:
+    """Seconds that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def observation() -> tuple[Observation, Clock]:
+    clock = Clock()
+    return Observation(5, Endpoint.CHAT_COMPLETIONS, clock=clock), clock
+
+
+def test_times_count_from_the_arrival() -> None:
+    seen, clock = observation()
+    clock.now += 0.25
+    seen.sent()
+    seen.answered(is_events=True)
+    for seconds, chunk in ((1, b": ping\n\n"), (2, event("a")), (3, event("b")), (4, LAST_EVENT + DONE_EVENT)):
+        clock.now = 100.0 + seconds
+        seen.chunk(chunk)
+    clock.now = 105.0
+    told = seen.finish(Outcome.COMPLETED, None, None)
+    assert (told.queue_us, told.time_to_first_token_us, told.duration_us) == (250_000, 2_000_000, 5_000_000)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
+def test_a_stream_is_read_whatever_the_chunks(size: int) -> None:
+    seen, _ = observation()
+    seen.answered(is_events=True)
+    stream = event("a") + event("b") + LAST_EVENT + DONE_EVENT
+    for start in range(0, len(stream), size):
+        seen.chunk(stream[start : start + size])
+    conclusion = seen.conclude()
+    assert conclusion.has_end_mark
+    assert conclusion.ends_between_events
+    assert conclusion.report == EngineReport(10, 1, 4, 1500, 20250, 6, 5, "stop")
+    assert seen.time_to_first_token_us is not None
+
+
+def test_a_stream_that_was_cut_has_no_end_mark() -> None:
+    seen, _ = observation()
+    seen.answered(is_events=True)
+    seen.chunk(event("a") + b"data: [DO")
+    conclusion = seen.conclude()
+    assert not conclusion.has_end_mark
+    assert not conclusion.ends_between_events
+
+
+def test_an_end_of_any_length_is_read() -> None:
+    seen, _ = observation()
+    seen.answered(is_events=True)
+    seen.chunk(event("first"))
+    seen.chunk(event("x" * 600_000) + LAST_EVENT + DONE_EVENT)
+    assert seen.conclude().has_end_mark
+    assert seen.conclude().report.generated_tokens == 4
+
+
+def test_an_answer_too_long_to_be_kept_reports_nothing() -> None:
+    seen, _ = observation()
+    seen.answered(is_events=False)
+    seen.chunk(b'{"usage":{"prompt_tokens":1},"choices":[],"x":"')
+    for _n in range(17):
+        seen.chunk(b"y" * 1024 * 1024)
+    seen.chunk(b'"}')
+    assert seen.conclude().report == EngineReport()
+
+
+def test_the_memory_of_an_observed_stream_is_bounded() -> None:
+    seen, _ = observation()
+    seen.answered(is_events=True)
+    for _n in range(1000):
+        seen.chunk(event("x" * 10_000))
+    assert sum(map(len, seen._chunks)) <= 256 * 1024 + 11_000
+
+
+def test_nothing_learnt_is_told_as_unknown() -> None:
+    seen, _ = observation()
+    told = seen.finish(Outcome.CLIENT_GONE, None, None)
+    unknown = {field.name for field in fields(told) if getattr(told, field.name) is None}
+    assert unknown == {
+        "client_request_id",
+        "instance_id",
+        "context",
+        "profile_id",
+        "requested_model",
+        "route_reason",
+        "status_code",
+        "error",
+        "time_to_first_token_us",
+    }
+    assert told.report == EngineReport()

@@ -1,0 +1,93 @@
+import pytest
+
+from app.proxy.sse import OutputWatch, last_events
+
+STREAM = (
+    b": warm\n\n"
+    b'data: {"prompt_progress":{"total":9}}\n\n'
+    b'event: message\ndata: {"a":1}\n\n'
+    b"data: two\ndata: lines\n\n"
+    b'data:{"b":2}\n\n'
+    b":\n\n"
+    b"data: [DONE]\n\n"
+)
+EVENTS = [b'{"prompt_progress":{"total":9}}', b'{"a":1}', b"two\nlines", b'{"b":2}', b"[DONE]"]
+
+
+@pytest.mark.parametrize("stream", [STREAM, STREAM.replace(b"\n", b"\r\n")], ids=["lf", "crlf"])
+class TestLastEvents:
+    def test_all_of_a_whole_stream(self, stream: bytes) -> None:
+        assert last_events(stream, 9, from_start=True) == EVENTS
+
+    @pytest.mark.parametrize("most", [1, 2, 3, 4, 5])
+    def test_no_more_than_asked_for(self, stream: bytes, most: int) -> None:
+        assert last_events(stream, most, from_start=True) == EVENTS[-most:]
+
+    def test_without_the_last_blank_line(self, stream: bytes) -> None:
+        assert last_events(stream.rstrip(), 9, from_start=True) == EVENTS
+        assert last_events(stream.rstrip() + b"\n", 9, from_start=True) == EVENTS
+
+    def test_a_tail_that_begins_anywhere_never_shows_half_an_event(self, stream: bytes) -> None:
+        for start in range(len(stream)):
+            events = last_events(stream[start:], 9, from_start=False)
+            assert events == EVENTS[len(EVENTS) - len(events) :]
+
+    def test_a_tail_loses_at_most_the_event_it_begins_in(self, stream: bytes) -> None:
+        start = stream.index(b'{"a"')
+        assert last_events(stream[start:], 9, from_start=False) == EVENTS[2:]
+
+
+def test_nothing_gives_nothing() -> None:
+    assert last_events(b"", 9, from_start=True) == []
+    assert last_events(b"", 9, from_start=False) == []
+    assert last_events(b": ping\n\n:\n\n", 9, from_start=True) == []
+
+
+def test_other_fields_are_no_data() -> None:
+    assert last_events(b"database: x\nid: 1\nretry: 2\n\ndata\n\n", 9, from_start=True) == []
+
+
+OUTPUT_AT = STREAM.index(b'{"a":1}\n') + len(b'{"a":1}\n')
+
+
+def chunk_with_output(stream: bytes, cut: int) -> int | None:
+    watch = OutputWatch()
+    for number, chunk in enumerate((stream[:cut], stream[cut:])):
+        if watch.feed(chunk):
+            return number
+    return None
+
+
+def test_output_begins_at_the_first_event_that_is_no_progress_wherever_chunks_are_cut() -> None:
+    for cut in range(len(STREAM) + 1):
+        assert chunk_with_output(STREAM, cut) == (0 if cut >= OUTPUT_AT else 1), cut
+
+
+def test_output_is_found_byte_by_byte() -> None:
+    watch = OutputWatch()
+    found = [index for index in range(OUTPUT_AT) if watch.feed(STREAM[index : index + 1])]
+    assert found == [OUTPUT_AT - 1]
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b":\n\n: data: x\n\n",
+        b'data: {"error":{"message":"no"}}\n\n',
+        b"data: [DONE]\n\n",
+        b"event: start\n\ndata:\n\n",
+        b'data: {"choices":[],"prompt_progress":{"total":9,"cache":0}}\n\n',
+    ],
+)
+def test_what_is_no_output(stream: bytes) -> None:
+    assert OutputWatch().feed(stream) is False
+
+
+def test_text_that_speaks_of_progress_is_output() -> None:
+    assert OutputWatch().feed(b'data: {"content":"the \\"prompt_progress\\": 3"}\n\n')
+
+
+def test_a_line_without_end_is_not_kept_for_ever() -> None:
+    watch = OutputWatch(most_bytes=100)
+    assert not watch.feed(b"data: " + b"x" * 90)
+    assert watch.feed(b"x" * 10)
