@@ -164,7 +164,7 @@ class Database:
             with Session(self._writer, expire_on_commit=False) as session:
                 outcomes = [(piece.future, *_attempt(session, piece.work)) for piece in running]
                 session.commit()
-        except Exception as failure:
+        except BaseException as failure:  # whoever waits must hear of it, and the thread has to live on
             reason = _unavailable(failure)
             outcomes = [(piece.future, None, reason) for piece in running]
 

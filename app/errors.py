@@ -8,6 +8,7 @@
     |   |-- ProfileExists
     |   |-- ProfileInvalid           fields that do not validate; carries the list of them
     |   |-- ProfileManaged           a file in the profiles folder owns it
+    |   |-- ProfileFileUnreadable    such a file that is not what it should be (profiles/yaml_documents.py)
     |   |-- ProfileChanged           If-Match named another revision
     |   `-- ProfileInUse             it runs, so it cannot go
     |-- ModelFileError

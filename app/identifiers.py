@@ -24,14 +24,14 @@ class TimeOrderedIds:
 
     def next(self) -> int:
         """The next id; two processes that share a database differ in the low bits by chance."""
-        fresh = first_id_at(self._clock()) + secrets.randbits(_SEQUENCE_BITS - 4)
+        fresh = first_id_at(int(self._clock() * 1000)) + secrets.randbits(_SEQUENCE_BITS - 4)
         self._last = max(fresh, self._last + 1)
         return self._last
 
 
-def first_id_at(seconds: float) -> int:
-    """The smallest id that could be given at this time (seconds since 1970)."""
-    return int(seconds * 1000) << _SEQUENCE_BITS
+def first_id_at(milliseconds: int) -> int:
+    """The smallest id that could be given at this time (milliseconds since 1970)."""
+    return milliseconds << _SEQUENCE_BITS
 
 
 def id_time(identifier: int) -> datetime:

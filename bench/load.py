@@ -15,9 +15,10 @@ _PATH = b"/v1/chat/completions"
 
 
 def _request(body: bytes) -> bytes:
-    return (
-        b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-        % (_PATH, len(body), body)
+    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+        _PATH,
+        len(body),
+        body,
     )
 
 

@@ -73,7 +73,7 @@ def realistic(rows: int, with_client_id: float = 0.25, seed: int = 7) -> Iterato
         for profile in range(12)
         for revision in range(1, 6)
     ]
-    instances = [first_id_at(EPOCH_SECONDS) + chance.getrandbits(16) for _ in contexts]
+    instances = [first_id_at(round(EPOCH_SECONDS * 1000)) + chance.getrandbits(16) for _ in contexts]
     for number in range(rows):
         which = chance.randrange(len(contexts))
         context = contexts[which]
@@ -95,7 +95,7 @@ def realistic(rows: int, with_client_id: float = 0.25, seed: int = 7) -> Iterato
             finish_reason=chance.choice(("stop", "length", "tool_calls")),
         )
         yield RequestFinished(
-            request_id=first_id_at(EPOCH_SECONDS + number * 2.5) + chance.getrandbits(16),
+            request_id=first_id_at(round((EPOCH_SECONDS + number * 2.5) * 1000)) + chance.getrandbits(16),
             client_request_id=str(uuid.UUID(int=chance.getrandbits(128))) if chance.random() < with_client_id else None,
             instance_id=instances[which] if served else None,
             context=context if served else None,

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
+from app.api.resources import Page
 from app.profiles.presets import PRESETS
 
 
@@ -19,20 +20,13 @@ class PresetResource(BaseModel):
     profile: dict[str, Any]
 
 
-class PresetList(BaseModel):
-    """All presets; there is never a second page."""
-
-    items: list[PresetResource]
-    next_cursor: str | None = None
-
-
 def router() -> APIRouter:
     """The route of presets."""
     routes = APIRouter(tags=["profiles"])
 
     @routes.get("/presets")
-    async def list_presets() -> PresetList:
+    async def list_presets() -> Page[PresetResource]:
         """Launch shapes that come built in: each a partial profile, to which an id and the files are added."""
-        return PresetList(items=[PresetResource.model_validate(preset) for preset in PRESETS])
+        return Page(items=[PresetResource.model_validate(preset) for preset in PRESETS])
 
     return routes

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from app.api.json_body import read_json
+from app.api.resources import Page
 from app.api.schemas import inlined_schema
 from app.errors import ProfileChanged, ProfileInvalid
 from app.profiles.catalog import ProfileCatalog
@@ -39,26 +40,12 @@ class ProfileResource(LaunchProfile):
     status: ProfileStatus
 
 
-class ProfileList(BaseModel):
-    """All profiles, by id; there is never a second page."""
-
-    items: list[ProfileResource]
-    next_cursor: str | None = None
-
-
 class RevisionResource(BaseModel):
     """What a profile said at one revision, as it was written then."""
 
     revision: int
     created_at: datetime
     profile: dict[str, Any]
-
-
-class RevisionList(BaseModel):
-    """The history, newest first; there is never a second page."""
-
-    items: list[RevisionResource]
-    next_cursor: str | None = None
 
 
 def router(catalog: ProfileCatalog, status_of: StatusOf) -> APIRouter:
@@ -76,7 +63,7 @@ def router(catalog: ProfileCatalog, status_of: StatusOf) -> APIRouter:
             headers["Location"] = f"/profiles/{stored.profile.id}"
         return JSONResponse(resource(stored), status_code, headers)
 
-    @routes.get("", response_model=ProfileList)
+    @routes.get("", response_model=Page[ProfileResource])
     async def list_profiles() -> Response:
         """Every profile, by id."""
         return JSONResponse({"items": [resource(stored) for stored in catalog.list()], "next_cursor": None})
@@ -129,9 +116,9 @@ def router(catalog: ProfileCatalog, status_of: StatusOf) -> APIRouter:
         return Response(status_code=204)
 
     @routes.get("/{profile_id}/revisions", responses=_NOT_FOUND)
-    def list_revisions(profile_id: str) -> RevisionList:
+    def list_revisions(profile_id: str) -> Page[RevisionResource]:
         """The history, newest first, also of a profile that was deleted."""
-        return RevisionList(
+        return Page(
             items=[
                 RevisionResource(revision=entry.revision, created_at=entry.created_at, profile=dict(entry.document))
                 for entry in catalog.revisions(profile_id)

@@ -143,7 +143,12 @@ class ProfileCatalog:
             if patch.get("id", profile_id) != profile_id:
                 message = f'an id cannot change: create the other profile and delete "{profile_id}"'
                 raise ProfileInvalid(message, [{"field": "id", "message": message}])
-            return await self._save_over(current, parse_profile(merge_patch(document_of(current.profile), patch)))
+            try:
+                document = merge_patch(document_of(current.profile), patch)
+            except RecursionError as failure:
+                message = "nested too deeply"
+                raise ProfileInvalid(f"the patch is {message}", [{"field": "", "message": message}]) from failure
+            return await self._save_over(current, parse_profile(document))
 
     async def delete(self, profile_id: str, expected_revision: int | None = None) -> None:
         """End a profile. Raises ProfileNotFound, ProfileManaged, ProfileChanged, ProfileInUse."""

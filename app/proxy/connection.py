@@ -149,7 +149,6 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, its name in lower case."""
         if self.complete:
-            self._reusable = False  # a second answer follows the first, and nobody asked for it
             return
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > _MOST_HEADER_BYTES:
@@ -162,7 +161,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Take the status; an interim answer (1xx) is skipped."""
         if self.complete:
-            self._reusable = False
+            self._reusable = False  # a second answer follows the first, and nobody asked for it
             return
         self.status = self._parser.get_status_code()
         if self.status < 200:

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.events import Event
@@ -87,14 +87,13 @@ class Observation:
 
     _arrived: float = 0.0
     _queue_us: int = 0
-    _chunks: "deque[bytes]" = None  # type: ignore[assignment]
+    _chunks: deque[bytes] = field(default_factory=deque)
     _kept_bytes: int = 0
     _is_whole: bool = True
     _is_events: bool = False
     _watch: OutputWatch | None = None
 
     def __post_init__(self) -> None:
-        self._chunks = deque()
         self._arrived = self.clock()
 
     def sent(self) -> None:

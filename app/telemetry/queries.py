@@ -165,5 +165,4 @@ def _texts(row: RequestRow, labels: dict[int | None, str]) -> RequestTexts:
 def _first_id(moment: datetime) -> int:
     """The smallest id given at this moment or later; ids know milliseconds."""
     milliseconds = -((_EPOCH - moment) // timedelta(milliseconds=1))
-    # Half a millisecond more, because a float cannot hold every millisecond and its excess is cut off anyway.
-    return min(max(first_id_at((milliseconds + 0.5) / 1000), 0), _LARGEST_ID)
+    return min(max(first_id_at(milliseconds), 0), _LARGEST_ID)

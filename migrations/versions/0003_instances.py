@@ -25,4 +25,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    raise NotImplementedError("Paceline's database only goes forward: restore a backup instead")
+    raise NotImplementedError("there is no way back to older tables: restore a copy of the database file")

@@ -11,7 +11,7 @@ from app.proxy.observer import Endpoint, Outcome, RequestFinished
 CONTEXT = LaunchContext("gemma", 3, "b11434-abc", "0123456789abcdef", "CUDA0,CUDA1", "draft")
 PLAIN_CONTEXT = replace(CONTEXT, profile_id="plain", revision=1, argv_hash="fedcba9876543210", method="none")
 START_SECONDS = 1_760_000_000
-INSTANCE_ID = first_id_at(START_SECONDS - 60) + 5
+INSTANCE_ID = first_id_at((START_SECONDS - 60) * 1000) + 5
 
 DRAFTED = EngineReport(
     prompt_tokens=30,
@@ -30,7 +30,7 @@ def finished(number: int = 0, **changes: Any) -> RequestFinished:
     """A completed stream that drafted; `number` counts seconds from START_SECONDS to its arrival."""
     context = changes.get("context", CONTEXT)
     fields: dict[str, Any] = {
-        "request_id": first_id_at(START_SECONDS + number) + 7,
+        "request_id": first_id_at(round((START_SECONDS + number) * 1000)) + 7,
         "client_request_id": None,
         "instance_id": INSTANCE_ID,
         "context": context,

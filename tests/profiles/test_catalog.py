@@ -81,6 +81,13 @@ async def test_a_patch_with_null_restores_the_default(world) -> None:
     assert (stored.profile.context.size, stored.profile.context.slots) == (None, 2)
 
 
+def nested(depth: int) -> dict[str, Any]:
+    innermost: dict[str, Any] = {}
+    for _ in range(depth):
+        innermost = {"a": innermost}
+    return innermost
+
+
 @pytest.mark.parametrize(
     ("patch", "field"),
     [
@@ -92,6 +99,8 @@ async def test_a_patch_with_null_restores_the_default(world) -> None:
         ([], ""),
         ({"serving": {"set_parameters": {"temperature": float("nan")}}}, "serving.set_parameters"),
         ({"serving": {"set_parameters": {"stop": "\ud800"}}}, "serving.set_parameters"),
+        ({"serving": {"set_parameters": nested(300)}}, "serving.set_parameters"),
+        ({"serving": {"set_parameters": nested(20_000)}}, ""),
     ],
 )
 async def test_a_patch_that_leads_nowhere_names_the_field(world, patch: Any, field: str) -> None:

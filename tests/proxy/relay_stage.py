@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
+from proxy.scripted_engine import DEADLINE_SECONDS, Script, ScriptedEngine, scripted_engine
 
 from app.errors import ModelUnknown, PacelineError, ProfileNotRunning, UpstreamFailed
 from app.events import Event
@@ -17,7 +18,6 @@ from app.proxy.asgi import Answer
 from app.proxy.observer import RequestFinished
 from app.proxy.relay import Relay
 from app.proxy.upstream import Upstreams
-from proxy.scripted_engine import DEADLINE_SECONDS, Script, ScriptedEngine, scripted_engine
 
 INSTANCE_ID = 0xABC
 CONTEXT = LaunchContext("small", 3, "b11434", "0123456789abcdef", "cpu", "none")
@@ -38,10 +38,6 @@ class Stage:
         """The next finished request."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             return await self.told.get()
-
-    def nothing_more_told(self) -> bool:
-        """Whether no request finished that was not asked about, and every lease was given back."""
-        return self.told.empty() and not self.relay.active()
 
 
 @asynccontextmanager
@@ -75,9 +71,9 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
         )
         async with _served(relay) as port:
             yield Stage(relay, upstreams, engine, port, told, released)
+            assert told.empty(), "a request was told of that no test asked about"
+            assert not relay.active()
         upstreams.close()
-        assert told.empty(), "a request was told of that no test asked about"
-        assert not relay.active()
 
 
 def render_error(error: PacelineError) -> Answer:
@@ -106,10 +102,10 @@ async def _served(relay: Relay) -> AsyncIterator[int]:
         yield listening.sockets[0].getsockname()[1]
     finally:
         listening.close()
-        for task in list(server.server_state.tasks):
+        tasks = list(server.server_state.tasks)
+        for task in tasks:
             task.cancel()
-        while server.server_state.tasks:
-            await asyncio.sleep(0)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass
@@ -138,7 +134,11 @@ class Client:
     async def post(self, body: bytes, *, path: str = "/v1/chat/completions", headers: str = "") -> None:
         """Send a request; `headers` are whole lines."""
         head = f"POST {path} HTTP/1.1\r\nHost: relay\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
-        self._writer.write(head.encode() + body)
+        await self.send(head.encode() + body)
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._writer.write(data)
         await self._writer.drain()
 
     async def head(self) -> Received:

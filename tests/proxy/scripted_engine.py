@@ -10,6 +10,12 @@ from pathlib import Path
 DEADLINE_SECONDS = 10.0
 
 
+async def within(awaitable: Awaitable[object], seconds: float = DEADLINE_SECONDS) -> None:
+    """Wait, but not for ever."""
+    async with asyncio.timeout(seconds):
+        await awaitable
+
+
 @dataclass
 class EngineRequest:
     """One request as it came; `headers` in lower case."""
@@ -99,10 +105,10 @@ async def scripted_engine(script: Script, *, on_port: bool = False) -> AsyncIter
             yield engine
         finally:
             server.close()
-            for task in list(tasks):
+            served = list(tasks)
+            for task in served:
                 task.cancel()
-            while tasks:
-                await asyncio.sleep(0)
+            await asyncio.gather(*served, return_exceptions=True)
             await asyncio.sleep(0)  # the loop closes what was aborted in its next turn
 
 
@@ -119,9 +125,11 @@ async def _read_request(reader: asyncio.StreamReader) -> EngineRequest:
 
 def whole(body: bytes, *, status: bytes = b"200 OK", more: bytes = b"") -> bytes:
     """A whole answer with its length."""
-    return (
-        b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%b\r\n%b"
-        % (status, len(body), more, body)
+    return b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%b\r\n%b" % (
+        status,
+        len(body),
+        more,
+        body,
     )
 
 

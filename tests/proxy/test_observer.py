@@ -1,10 +1,10 @@
 from dataclasses import fields
 
 import pytest
+from proxy.scripted_engine import DONE_EVENT, LAST_EVENT, event
 
 from app.llama_server.timings import EngineReport
 from app.proxy.observer import Endpoint, Observation, Outcome
-from proxy.scripted_engine import DONE_EVENT, LAST_EVENT, event
 
 
 class Clock:

@@ -2,12 +2,12 @@ import json
 import random
 
 import pytest
+from proxy.relay_stage import CONTEXT, INSTANCE_ID, client_of, stage
+from proxy.scripted_engine import CHUNKED_HEAD, EngineConnection, EngineRequest, whole
 
 from app.identifiers import id_text
 from app.llama_server.timings import EngineReport
 from app.proxy.observer import Endpoint, Outcome
-from proxy.relay_stage import CONTEXT, INSTANCE_ID, client_of, stage
-from proxy.scripted_engine import CHUNKED_HEAD, EngineConnection, EngineRequest, whole
 
 ANSWER = json.dumps(
     {
@@ -19,7 +19,9 @@ REPORT = EngineReport(9, 0, 4, 1500, 20250, finish_reason="stop")
 
 
 async def answer(_: EngineRequest, connection: EngineConnection) -> None:
-    await connection.write(whole(ANSWER, more=b"Server: engine\r\nDate: then\r\nX-Kept: 1\r\nKeep-Alive: timeout=5\r\n"))
+    await connection.write(
+        whole(ANSWER, more=b"Server: engine\r\nDate: then\r\nX-Kept: 1\r\nKeep-Alive: timeout=5\r\n")
+    )
 
 
 async def test_a_request_passes_and_is_told_of_once() -> None:
@@ -69,7 +71,7 @@ async def test_headers_in_both_directions() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_bytes_pass_verbatim_both_ways_however_they_are_cut(seed: int) -> None:
-    dice = random.Random(seed)
+    dice = random.Random(seed)  # noqa: S311
     body = dice.randbytes(dice.randrange(1, 3_000_000))
 
     async def random_chunks(_: EngineRequest, connection: EngineConnection) -> None:
@@ -142,7 +144,7 @@ async def test_long_words_of_the_client_are_cut_before_they_are_told() -> None:
 
 async def test_the_models_are_listed() -> None:
     async with stage(answer) as now, client_of(now) as client:
-        client._writer.write(b"GET /v1/models HTTP/1.1\r\nHost: relay\r\n\r\n")
+        await client.send(b"GET /v1/models HTTP/1.1\r\nHost: relay\r\n\r\n")
         received = await client.head()
         assert received.status == 200
         assert received.one("content-type") == "application/json"

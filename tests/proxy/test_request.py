@@ -27,7 +27,7 @@ def part(body: bytes, *, more: bool) -> Message:
         (b'{"model":"a","stream":false}', b"model=b", Asked("a", False)),
         (b'{"stream":null,"model":null}', b"x=1&model=org%2Fb%3Aq", Asked("org/b:q", False)),
         (b'{"model":""}', b"model=b", Asked("b", False)),
-        (b"{}", "model=gro%C3%9F".encode(), Asked("groß", False)),
+        (b"{}", b"model=gro%C3%9F", Asked("groß", False)),
         (b' {"messages":[{"model":"inner","stream":true}]} ', b"", Asked(None, False)),
         (b"{}", b"model=", Asked(None, False)),
         (b"{}", b"models=b", Asked(None, False)),

@@ -212,7 +212,7 @@ async def test_one_request_by_its_own_id_or_the_client_s(recorder: Recorder, dat
         assert get_request(session, id_text(events[0].request_id)).id == id_text(events[0].request_id)
         assert get_request(session, "same").id == id_text(events[1].request_id)
         assert get_request(session, "other " + "x" * 300).started_at == START + timedelta(seconds=2)
-        for missing in ("nothing", id_text(first_id_at(START_SECONDS)), ""):
+        for missing in ("nothing", id_text(first_id_at(START_SECONDS * 1000)), ""):
             with pytest.raises(RequestNotFound, match="is recorded"):
                 get_request(session, missing)
 

@@ -1,7 +1,6 @@
 """The program `python -m app.llama_server.embedded`."""
 
 import importlib
-import importlib.metadata
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ _ERRORS_LOGGED = 1
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answers a question, or serves until a signal. Returns the exit code of what it can return from."""
+    """Answers a question, or serves. Returns an exit code, unless a signal ends the process first."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # while it loads, SIGINT ends it as SIGTERM does
     if answer(arguments):
         return 0
@@ -35,7 +34,11 @@ def main(arguments: Sequence[str]) -> int:
     if not params.model.path:
         print("error: the embedded engine is no router: name a model with --model", file=sys.stderr)
         return 1
-    return serve(package, params)
+    servers = load(package, params)
+    if servers:
+        wait_for_signal()
+        stop(servers)
+    return 1
 
 
 def answer(arguments: Sequence[str]) -> bool:
@@ -55,8 +58,9 @@ def answer(arguments: Sequence[str]) -> bool:
 
 def version_text() -> str:
     """Without loading the package: `--version` is asked often."""
-    version = importlib.metadata.version("xllamacpp")
-    return f"version: embedded engine (xllamacpp {version})"
+    from importlib.metadata import version  # noqa: PLC0415 - costs a fifth of the start
+
+    return f"version: embedded engine (xllamacpp {version('xllamacpp')})"
 
 
 def device_text(devices: Sequence[dict[str, Any]]) -> str:
@@ -78,22 +82,15 @@ def defaults(package: Any) -> Params:
     return params
 
 
-def serve(package: Any, params: Params) -> int:
-    """Loads, then serves until a signal. Until it is loaded a signal ends the process as it is."""
+def load(package: Any, params: Params) -> list[object]:
+    """The loaded server, alone in a list; empty if it failed. Until then a signal ends the process as it is."""
     try:
-        server = package.Server(params)
+        return [package.Server(params)]
     except RuntimeError as error:
         if params.verbosity < _ERRORS_LOGGED:  # else the engine's own last line says why
             print(f"embedded engine: exiting due to a failed start: {error}", file=sys.stderr)
-        return 1
-    wait_for_signal()
-    stop([server])
-    return 0
+        return []
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Past the destructors of the package, which may still wait for a client.
-    os._exit(code)
+    sys.exit(main(sys.argv[1:]))

@@ -45,14 +45,14 @@ def _put_preserve(params: Params, value: bool) -> None:
 CHAT_FLAGS = (
     Flag(("--jinja",), "use the Jinja engine for chat templates (default: yes)", at("use_jinja"),
          ("--no-jinja",), Effect("refuses tools without Jinja"), off=("--no-jinja",),
-         launch="plain-chat"),
+         launch="no-jinja"),
     Flag(("--chat-template",), "chat template: its text, or the name of a built-in one "
          "(default: the model's)", at("chat_template"), ("--chat-template", _TEMPLATE),
          Props("chat_template", _TEMPLATE), value="JINJA_TEMPLATE", launch="chat"),
     Flag(("--chat-template-file",), "file that holds the chat template", at("chat_template"),
          ("--chat-template-file", "{folder}/template.jinja"),
          Props("chat_template", "file template"), value="JINJA_TEMPLATE_FILE", read=file_text,
-         launch="plain-chat"),
+         launch="chat-file"),
     Flag(("--chat-template-kwargs",), "JSON object of words for the chat template",
          _put_template_words, ("--chat-template-kwargs", '{"tone":"kind"}'),
          Effect("gives the template its words"), value="STRING", read=json_object, launch="chat"),

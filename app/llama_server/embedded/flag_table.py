@@ -43,7 +43,7 @@ REFUSED: tuple[Refused, ...] = (
              "--spec-draft-cpu-range", "-Crd", "--cpu-range-draft", "--spec-draft-cpu-mask-batch",
              "-Cbd", "--cpu-mask-batch-draft"), "start it under taskset instead"),
     Refused(("-mu", "--model-url", "-dr", "--docker-repo", "-hf", "-hfr", "--hf-repo", "-hff",
-             "--hf-file", "-hfv", "-hfrv", "--hf-repo-v", "-hffv", "--hf-file-v", "-hft",
+             "--hf-file", "-hft",
              "--hf-token", "--spec-draft-hf", "-hfd", "-hfrd", "--hf-repo-draft", "-mmu",
              "--mmproj-url", "--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "-cl",
              "--cache-list", "--offline", "--embd-gemma-default", "--fim-qwen-1.5b-default",

@@ -41,7 +41,7 @@ def entry(flag: Flag) -> str:
 def _layout(head: str, meaning: str) -> str:
     indent = " " * _TEXT_COLUMN
     lines = textwrap.wrap(meaning, _TEXT_WIDTH, break_long_words=False, break_on_hyphens=False)
-    if len(head) < _TEXT_COLUMN:
+    if len(head) < _TEXT_COLUMN - 1:  # two blanks at least, as readers of the layout expect
         lines[0] = head.ljust(_TEXT_COLUMN) + lines[0]
         return ("\n" + indent).join(lines)
     return head + "".join(f"\n{indent}{line}" for line in lines)

@@ -33,6 +33,9 @@ read_priority = member(
     "GGML_SCHED_PRIO_",
     {"-1": "LOW", "0": "NORMAL", "1": "MEDIUM", "2": "HIGH", "3": "REALTIME"},
 )
+read_raised_priority = member(
+    "ggml_sched_priority", "GGML_SCHED_PRIO_", {"0": "NORMAL", "1": "MEDIUM", "2": "HIGH", "3": "REALTIME"}
+)
 
 
 def _put_context(params: Params, size: int) -> None:
@@ -139,8 +142,8 @@ THREAD_FLAGS = (
       for name, meaning, field, example, read in (
           ("--prio", "priority of threads, -1 to 3 (default: 0)", "cpuparams.priority", "-1",
            read_priority),
-          ("--prio-batch", "priority in prompt processing", "cpuparams_batch.priority", "-1",
-           read_priority),
+          ("--prio-batch", "priority in prompt processing, 0 to 3", "cpuparams_batch.priority", "1",
+           read_raised_priority),
           ("--poll", "polling level, 0 to 100 (default: 50)", "cpuparams.poll", "3",
            integer(0, 100)),
           ("--poll-batch", "polling level in prompt processing", "cpuparams_batch.poll", "3",
@@ -212,7 +215,7 @@ PLACEMENT_FLAGS = (
          Effect("refuses a MoE cache without a GPU"), value="N", read=integer(0),
          launch="moe-cache"),
     Flag(("-lm", "--load-mode"), "how the file is read (default: auto)", at("load_mode"),
-         ("-lm", "none"), Log(r"load_mode = none"), value="{auto,none,mmap,mlock,mmap+mlock,dio}",
+         ("-lm", "dio"), Log(r"load_mode = dio"), value="{auto,none,mmap,mlock,mmap+mlock,dio}",
          read=member("llama_load_mode", "LLAMA_LOAD_MODE_",
                      {"auto": "AUTO", "none": "NONE", "mmap": "MMAP", "mlock": "MLOCK",
                       "mmap+mlock": "MMAP_MLOCK", "dio": "DIRECT_IO"})),
@@ -235,7 +238,7 @@ ADAPTER_FLAGS = (
          read=_read_lora_scaled, launch="lora"),
     Flag(("--lora-init-without-apply",), "load adapters without applying them",
          at("lora_init_without_apply"), ("--lora-init-without-apply",),
-         Effect("leaves its adapters unapplied"), launch="lora-unapplied"),
+         OnlyParams("llama-server, too, answers the same with it and without"), launch="lora"),
     Flag(("-mm", "--mmproj"), "projector file of a multimodal model", at("mmproj.path"),
          ("-mm", "{target}"), Effect("refuses a model as its projector"), value="FILE",
          launch="projector"),

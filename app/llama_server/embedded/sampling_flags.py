@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from app.llama_server.embedded.flag import Flag, Generation, Params, Put, ValueRejected
+from app.llama_server.embedded.flag import Effect, Flag, Generation, Params, Put, ValueRejected
 from app.llama_server.embedded.values import at, file_text, integer, json_object, number
 
 _SAMPLERS_BY_LETTER = {
@@ -139,12 +139,12 @@ SAMPLING_FLAGS = (
          ("--grammar-file", "{folder}/grammar.gbnf"), Generation("grammar", "root ::= [a-c]+"),
          value="FNAME", read=file_text, launch="letters"),
     Flag(("-j", "--json-schema"), "JSON schema that text must follow", _put_schema,
-         ("-j", '{"const":"x"}'), Generation("grammar", '~root ::= "\\"x\\""'), value="SCHEMA",
+         ("-j", '{"const":"x"}'), Effect("follows the schema"), value="SCHEMA",
          read=json_object, launch="schema"),
     Flag(("-jf", "--json-schema-file"), "file that holds the JSON schema", _put_schema,
-         ("-jf", "{folder}/schema.json"), Generation("grammar", '~root ::= "\\"y\\""'),
+         ("-jf", "{folder}/schema.json"), Effect("follows the schema of the file"),
          value="FILE", read=lambda text: json_object(file_text(text)), launch="schema-file"),
     Flag(("-bs", "--backend-sampling"), "sample on the device (default: no)",
          _chosen("backend_sampling"), ("-bs",), Generation("backend_sampling", True),
-         launch="schema"),
+         launch="backend"),
 )  # fmt: skip

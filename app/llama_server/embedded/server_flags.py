@@ -1,6 +1,7 @@
 """Rows of the flag table: addresses, access, endpoints, slots, prompt cache and chat templates."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from app.llama_server.embedded.flag import (
@@ -50,6 +51,11 @@ def _read_parallel(text: str) -> int:
 def _read_key_file(text: str) -> list[str]:
     lines = (line.strip() for line in file_text(text).splitlines())
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def _made_folder(text: str) -> str:
+    Path(text).mkdir(parents=True, exist_ok=True)
+    return text
 
 
 def _put_rerank(params: Params, value: Any) -> None:
@@ -146,10 +152,11 @@ ENDPOINT_FLAGS = (
     Flag(("-v", "--verbose", "--log-verbose"), "log everything", always("verbosity", _VERBOSE),
          ("-v",), Log(r"verbosity = 2147483647"), launch="verbose"),
     Flag(("-lv", "--verbosity", "--log-verbosity"), "log threshold: 0 output, 1 errors, "
-         "2 warnings, 3 info, 4 trace, 5 debug (default: 3)", at("verbosity"), ("-lv", "5"),
-         Log(r"verbosity = 5 "), value="N", read=integer(-1)),
+         "2 warnings, 3 info, 4 trace, 5 debug (default: 3)", at("verbosity"), ("-lv", "4"),
+         Log(r"verbosity = 4 "), value="N", read=integer(-1), launch="verbosity"),
     Flag(("--log-prompts-dir",), "folder in which prompts are logged", at("path_prompts_log_dir"),
-         ("--log-prompts-dir", "{folder}/prompts"), Effect("logs prompts"), value="PATH"),
+         ("--log-prompts-dir", "{folder}/prompts"), Effect("logs prompts"), value="PATH",
+         read=_made_folder),
 )  # fmt: skip
 
 SLOT_FLAGS = (
@@ -158,7 +165,7 @@ SLOT_FLAGS = (
          value="N", read=_read_parallel),
     Flag(("-kvu", "--kv-unified"), "one KV pool shared by all slots (default: only if the number "
          "of slots is automatic)", at("kv_unified"), ("-kvu",), Log(r"kv_unified = 'true'"),
-         off=("-no-kvu", "--no-kv-unified")),
+         off=("-no-kvu", "--no-kv-unified"), launch="unified"),
     Flag(("--kv-unified-per-slot",), "most context of one slot in the shared pool",
          at("kv_unified_per_slot"), ("--kv-unified-per-slot", "256"), Slots("n_ctx", 256),
          value="N", read=integer(0), launch="per-slot"),
@@ -190,7 +197,7 @@ SLOT_FLAGS = (
          Log(r"min spacing = 99"), value="N", read=integer(0)),
     Flag(("--context-shift",), "drop the oldest tokens when the context is full (default: no)",
          at("ctx_shift"), ("--context-shift",), Effect("shifts its context"),
-         off=("--no-context-shift",)),
+         off=("--no-context-shift",), launch="shift"),
     Flag(("-sp", "--special"), "write special tokens (default: no)", at("special"), ("-sp",),
          Effect("writes special tokens"), launch="hidden"),
     Flag(("-r", "--reverse-prompt"), "text at which generation stops", added("antiprompt"),

@@ -1,7 +1,7 @@
 """Rows of the flag table: the draft model and the methods of speculative decoding."""
 
-from app.llama_server.embedded.flag import Flag, Generation, Log, OnlyParams, Params, ValueRejected
-from app.llama_server.embedded.model_flags import CACHE_TYPES, read_cache_type, read_priority
+from app.llama_server.embedded.flag import Effect, Flag, Generation, Log, OnlyParams, Params, ValueRejected
+from app.llama_server.embedded.model_flags import CACHE_TYPES, read_cache_type, read_raised_priority
 from app.llama_server.embedded.overrides import all_experts, expert_layer_overrides, joined
 from app.llama_server.embedded.values import (
     Member,
@@ -77,8 +77,8 @@ DRAFT_FLAGS = (
     Flag(("--spec-default",), "the default speculation: ngram-mod 24, 48 to 64", _put_default,
          ("--spec-default",), Log(r"n_match=24, n_max=64, n_min=48"), launch="spec-default"),
     Flag(("--spec-draft-device", "-devd", "--device-draft"), "devices of the draft model, none "
-         "for the processor (default: the target's)", at(_DRAFT + "devices"), ("-devd", "none"),
-         Log(r"devices=\[none\]|devices=\[\]"), value="<dev1,dev2,..>", launch="draft"),
+         "for the processor (default: the target's)", at(_DRAFT + "devices"), ("-devd", "nowhere"),
+         Effect("refuses an unknown device"), value="<dev1,dev2,..>", launch="unknown-draft-device"),
     Flag(("--spec-draft-ngl", "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft"),
          "draft layers on devices: a number, auto or all (default: auto)",
          at(_DRAFT + "n_gpu_layers"), ("-ngld", "3"), Log(r"gpu_layers=3,"), value="N",
@@ -144,9 +144,9 @@ DRAFT_FLAGS = (
            value="N", read=read, launch="draft")
       for names, meaning, field, example, read in (
           (("--spec-draft-prio", "--prio-draft"), "priority of the draft's threads",
-           "cpuparams.priority", "-1", read_priority),
+           "cpuparams.priority", "1", read_raised_priority),
           (("--spec-draft-prio-batch", "--prio-batch-draft"), "the same in prompt processing",
-           "cpuparams_batch.priority", "-1", read_priority),
+           "cpuparams_batch.priority", "1", read_raised_priority),
           (("--spec-draft-poll", "--poll-draft"), "polling level of the draft's threads",
            "cpuparams.poll", "3", integer(0, 100)),
           (("--spec-draft-poll-batch", "--poll-batch-draft"), "the same in prompt processing",

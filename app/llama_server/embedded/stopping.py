@@ -10,15 +10,18 @@ import faulthandler
 import os
 import signal
 import sys
+import time
+from typing import NoReturn
 
 STOP_SECONDS = 45.0
 """Past llama-server's ping interval of 30 s, after which streams notice the stop."""
 
-_SECOND = b"Received second interrupt, terminating immediately."
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LOG_SECONDS = 0.03
+"""The engine writes its log from a thread of its own, which has lines left."""
 
-# The C library calls these by address after Python's objects are gone, so they stay with the module.
-_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
+_SECOND = b"Received second interrupt, terminating immediately."
+_LINE_BUFFERED = 1  # _IOLBF
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def wait_for_signal() -> None:
@@ -31,25 +34,26 @@ def wait_for_signal() -> None:
     os.read(reading, 1)
 
 
-def stop(servers: list[object]) -> None:
-    """Destroys the only server in the list. Ends the process with 1 at a second signal or too late."""
+def stop(servers: list[object], deadline_seconds: float = STOP_SECONDS) -> NoReturn:
+    """Destroys the only server in the list, and ends the process: 0, or 1 by a second signal or too late."""
     _exit_at_next_signal()
-    faulthandler.dump_traceback_later(STOP_SECONDS, exit=True)
+    faulthandler.dump_traceback_later(deadline_seconds, exit=True)
     servers.clear()
-    faulthandler.cancel_dump_traceback_later()
+    time.sleep(_LOG_SECONDS)
+    os._exit(0)  # what is registered for `exit` is for the second signal
 
 
 def _exit_at_next_signal() -> None:
     """Makes the next signal print a line and exit with 1, without any Python.
 
     The C library's `exit` is itself the signal handler. It calls what was registered, the last
-    one first: `puts` with the message, on a stdout that is stderr by now and has no buffer, and
+    one first: `puts` with the message, on a stdout that is stderr by now and written by lines, and
     then `_exit` with 1, before any destructor.
     """
     library = ctypes.CDLL(None)
     sys.stdout.flush()
     os.dup2(2, 1)
-    library.setvbuf(ctypes.c_void_p.in_dll(library, "stdout"), None, 2, 0)
+    library.setvbuf(ctypes.c_void_p.in_dll(library, "stdout"), None, _LINE_BUFFERED, 1024)
     for function, argument in ((library._exit, ctypes.c_void_p(1)), (library.puts, _SECOND)):
         library.__cxa_atexit(function, argument, None)
     for number in _SIGNALS:

@@ -1,0 +1,134 @@
+"""The service as the command line sees it: an HTTP API whose problems are errors with a text."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import httpx
+
+from app.errors import PacelineError
+from app.settings import Settings
+
+_CONNECT_SECONDS = 5.0
+# Starting a profile may load for an hour: the answer is awaited as long as the service lives.
+_TIMEOUT = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+_WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a service may listen on
+
+
+class ServiceUnreachable(PacelineError):
+    """Nothing answers at the address, or what answers is not Paceline."""
+
+    code = "service-unreachable"
+
+
+class ServiceProblem(PacelineError):
+    """The service answered with a problem; `document` holds it with its typed members."""
+
+    code = "service-problem"
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        super().__init__(str(document.get("detail") or document.get("title") or "the service gave no reason"))
+        self.document = document
+
+
+def service_url(settings: Settings) -> str:
+    """Where a service with these settings is reached from this machine."""
+    host = _WILDCARD_HOSTS.get(settings.host, settings.host)
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+class ServiceClient:
+    """One connection to a service. Every call raises ServiceUnreachable or ServiceProblem."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        # A proxy of the environment is for other people's services.
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """The JSON at `path`."""
+        return self.call("GET", path, parameters=parameters)
+
+    def post(self, path: str, body: Any = None, **parameters: Any) -> Any:
+        """The JSON that a POST answers."""
+        return self.call("POST", path, body=body, parameters=parameters)
+
+    def put(self, path: str, body: Any) -> Any:
+        """The JSON that a PUT answers."""
+        return self.call("PUT", path, body=body)
+
+    def readiness(self) -> Any:
+        """GET /ready, which says why not with status 503."""
+        return self.call("GET", "/ready", also_good=503)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        parameters: Mapping[str, Any] | None = None,
+        also_good: int | None = None,
+    ) -> Any:
+        """One call; an answer of 400 and more is a problem unless its status is `also_good`."""
+        try:
+            response = self._http.request(method, path, json=body, params=parameters)
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
+            raise self._unreachable(failure) from failure
+        if response.is_error and response.status_code != also_good:
+            raise self._problem(response)
+        try:
+            return response.json()
+        except ValueError as failure:
+            raise ServiceUnreachable(
+                f"what answers at {self.url} is not Paceline: {path} gave no JSON; check --url"
+            ) from failure
+
+    def chat_deltas(self, body: Mapping[str, Any]) -> Iterator[str]:
+        """The pieces of text of a streamed chat completion, as they come."""
+        try:
+            with self._http.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
+                if response.is_error:
+                    response.read()
+                    raise self._problem(response)
+                for line in response.iter_lines():
+                    yield from _delta(line)
+        except httpx.HTTPError as failure:
+            raise self._unreachable(failure) from failure
+
+    def _unreachable(self, failure: Exception) -> ServiceUnreachable:
+        return ServiceUnreachable(
+            f"no Paceline answers at {self.url} ({str(failure) or type(failure).__name__}): "
+            "start it with `paceline serve`, or name another address with --url or PACELINE_URL"
+        )
+
+    def _problem(self, response: httpx.Response) -> ServiceProblem:
+        try:
+            document = response.json()
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            document = {"detail": f"{response.request.url} answered {response.status_code} {response.reason_phrase}"}
+        if isinstance(envelope := document.get("error"), dict):
+            document = {"detail": envelope.get("message"), **envelope}
+        return ServiceProblem({"status": response.status_code, **document})
+
+
+def _delta(line: str) -> Iterator[str]:
+    """The text in one line of the stream, if any."""
+    payload = line.removeprefix("data:").strip()
+    if not line.startswith("data:") or payload == "[DONE]":
+        return
+    event = json.loads(payload)
+    if "error" in event:
+        raise ServiceProblem({"detail": event["error"].get("message")})
+    for choice in event.get("choices", []):
+        if text := choice.get("delta", {}).get("content"):
+            yield text

@@ -1,0 +1,168 @@
+"""The commands. Each asks the service and prints; all but `serve` and `demo` are clients of its API."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app import __version__
+from app.cli.client import ServiceClient, service_url
+from app.cli.exit_codes import Exit
+from app.cli.loading import print_outcome, start_profile
+from app.cli.profile_document import names_a_file, read_profiles
+from app.cli.render import make_console, print_last_lines, print_report, profiles_table
+from app.cli.settings_text import settings_help
+from app.settings import load_settings
+
+Profile = Annotated[str, typer.Argument(metavar="PROFILE", help="the id of a profile", show_default=False)]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="PACELINE_URL", help="the service; else PACELINE_HOST and PACELINE_PORT say where"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print the API's JSON")]
+
+_EXIT_CODES = "Exit codes:\n\n\b\n" + "\n".join(f"  {code.value}  {code.meaning}" for code in Exit)
+
+
+def command_line() -> typer.Typer:
+    """The whole command line."""
+    commands = typer.Typer(
+        help="Paceline: launch profiles, placement checks and a faithful relay in front of llama-server.",
+        epilog=_EXIT_CODES,
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    commands.callback()(_options)
+    commands.command(epilog=f"\b\nSettings, as environment variables or in a .env file [default]:\n{settings_help()}")(
+        serve
+    )
+    for command in (check, start, stop, status, logs, demo):
+        commands.command()(command)
+    return commands
+
+
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="print the version and end", is_eager=True)] = False,
+) -> None:
+    if version:
+        make_console().print(f"paceline {__version__}")
+        raise typer.Exit(Exit.DONE)
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="instead of PACELINE_HOST")] = None,
+    port: Annotated[int | None, typer.Option(help="instead of PACELINE_PORT")] = None,
+) -> None:
+    """Run the service in this process until a signal ends it."""
+    # The service is most of what there is to import; clients do without it.
+    from app.cli.serve import serve as run  # noqa: PLC0415
+
+    given = {"host": host, "port": port}
+    run(load_settings(**{name: value for name, value in given.items() if value is not None}))
+
+
+def check(
+    profile: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="an id, or the path of a YAML or JSON file", show_default=False)
+    ],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a launch would do, without one: verdict, findings with fixes, the engine's command."""
+    with _client(url) as client:
+        if names_a_file(profile):
+            asked = [(profile, client.post("/check", {"profile": d})) for d in read_profiles(Path(profile))]
+        else:
+            asked = [(profile, client.post(f"/profiles/{profile}/check"))]
+    console = make_console()
+    for title, report in asked:
+        if as_json:
+            typer.echo(json.dumps(report, indent=2))
+        else:
+            print_report(console, title, report)
+    if any(report["verdict"] == "refused" for _, report in asked):
+        raise typer.Exit(Exit.REFUSED)
+
+
+def start(
+    profile: Profile,
+    force: Annotated[bool, typer.Option("--force", help="pass findings that are a judgement")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="do not wait until it is ready")] = False,
+    url: Url = None,
+) -> None:
+    """Check and launch a profile, and follow its load."""
+    console = make_console()
+    with _client(url) as client:
+        instance = start_profile(client, console, profile, force=force, wait=not no_wait)
+    if not print_outcome(console, instance):
+        print_last_lines(console, (instance["failure"] or {}).get("last_lines", []))
+        raise typer.Exit(Exit.REFUSED)
+
+
+def stop(
+    profile: Profile,
+    drain: Annotated[
+        float | None, typer.Option(min=0, help="seconds that running requests may go on; else PACELINE_DRAIN_SECONDS")
+    ] = None,
+    url: Url = None,
+) -> None:
+    """Let running requests finish, then stop a profile's server."""
+    with _client(url) as client:
+        chosen = {} if drain is None else {"drain_seconds": drain}
+        instance = client.post(f"/profiles/{profile}/stop", wait=True, **chosen)
+    make_console().print(f"{profile} is {instance['state']}")
+
+
+def status(url: Url = None, as_json: AsJson = False) -> None:
+    """Show every profile with its state, the engine, and what is wrong with profile files."""
+    with _client(url) as client:
+        version, ready = client.get("/version"), client.readiness()
+        profiles, instances = client.get("/profiles")["items"], client.get("/instances", limit=200)["items"]
+    if as_json:
+        typer.echo(json.dumps({"version": version, "ready": ready, "profiles": profiles}, indent=2))
+        return
+    console = make_console()
+    console.print(f"Paceline {version['version']} at {client.url}: {ready['status']}", soft_wrap=True)
+    if engine := version["engine"]:
+        devices = ", ".join(engine["devices"]) or "no devices, so the host computes"
+        console.print(f"engine {engine['kind']}, build {engine['build']}: {devices}", soft_wrap=True)
+    else:
+        console.print(f"no engine: {version['engine_problem']}", style="red", soft_wrap=True)
+    if ready["database"] != "ok":
+        console.print(f"database: {ready['database']}", style="red", soft_wrap=True)
+    for problem in ready["profile_files"]:
+        line = "" if problem["line"] is None else f":{problem['line']}"
+        console.print(f"profile file {problem['file']}{line}: {problem['message']}", style="yellow", soft_wrap=True)
+    if profiles:
+        console.print(profiles_table(profiles, {instance["id"]: instance for instance in instances}))
+    else:
+        console.print("no profiles yet: POST /profiles, or a file in PACELINE_PROFILES_DIR")
+
+
+def logs(
+    profile: Profile,
+    tail: Annotated[int, typer.Option(min=1, max=2000, help="how many of the last lines")] = 200,
+    url: Url = None,
+) -> None:
+    """Print the last lines of a profile's newest instance."""
+    with _client(url) as client:
+        for line in client.get(f"/profiles/{profile}/logs", tail=tail)["items"]:
+            typer.echo(line)
+
+
+def demo(
+    folder: Annotated[Path, typer.Option(help="where its model and its database go")] = Path(".paceline/demo"),
+    end: Annotated[bool, typer.Option("--exit", help="end after the table instead of serving on")] = False,
+) -> None:
+    """Show it on a small real model: check, launch, a streamed answer, and drafts measured against none."""
+    from app.cli.demo.walk import run_demo  # noqa: PLC0415
+
+    run_demo(make_console(), folder.absolute(), serve_on=not end)
+
+
+def _client(url: str | None) -> ServiceClient:
+    settings = load_settings()
+    return ServiceClient(url or service_url(settings), settings.read_admin_key())

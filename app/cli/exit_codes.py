@@ -1,0 +1,25 @@
+"""How the command ends."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """The exit codes of `paceline`; its help and the user guide list them."""
+
+    DONE = 0
+    REFUSED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+
+    @property
+    def meaning(self) -> str:
+        """One line for the help."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Exit.DONE: "done, or the profile may be launched",
+    Exit.REFUSED: "a check refused, a launch failed, or the service answered with a problem",
+    Exit.USAGE: "the command line or a setting is wrong",
+    Exit.UNREACHABLE: "no service answers at the address",
+}

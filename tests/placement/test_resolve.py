@@ -1,0 +1,56 @@
+import pytest
+from fixtures.cases import HOST, case, profile
+from fixtures.tiny_models import TinyModels
+
+from app.inventory.models import read_model
+from app.placement.resolve import output_device, resolve
+
+
+def test_context_defaults_to_8192_or_the_trained_length_for_each_slot(tiny: TinyModels) -> None:
+    target = read_model(tiny.dense_target)
+    assert target.context_length_trained == 4096
+    resolved = resolve(case(profile(context={"slots": 3}), target=target))
+    assert (resolved.context_size, resolved.context_per_slot) == (3 * 4096, 4096)
+    assert resolve(case(profile())).context_size == 8192
+    given = resolve(case(profile(context={"slots": 2, "size": 1000}), target=target))
+    assert (given.context_size, given.context_per_slot) == (1000, 500)
+    unified = resolve(case(profile(context={"slots": 2, "size": 1000, "unified_kv": True}), target=target))
+    assert unified.context_per_slot == 1000
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        ({}, "CUDA1"),
+        ({"tensor_split": [1, 0]}, "CUDA0"),
+        ({"tensor_split": [1, 2]}, "CUDA1"),
+        ({"split_mode": "none"}, "CUDA0"),
+        ({"split_mode": "none", "main_gpu": 1}, "CUDA1"),
+        ({"gpu_layers": 0}, "none"),
+        ({"gpu_layers": 1}, "CUDA1"),
+    ],
+)
+def test_the_draft_goes_where_the_output_layer_is(placement: dict[str, object], expected: str) -> None:
+    wanted = profile(placement=placement, speculation={"method": "draft", "draft": {"path": "d.gguf"}})
+    assert resolve(case(wanted, device_names=["CUDA0", "CUDA1"])).draft_device == expected
+    assert output_device(wanted, ()) == "none"
+
+
+def test_what_the_profile_says_stays(tiny: TinyModels) -> None:
+    wanted = profile(
+        speculation={"method": "dspark", "draft": {"path": "d.gguf", "device": "CUDA0", "gpu_layers": 2}},
+        context={"prompt_cache_bytes": 5 << 20},
+    )
+    resolved = resolve(case(wanted, draft=read_model(tiny.dspark), device_names=["CUDA0", "CUDA1"]))
+    assert (resolved.draft_device, resolved.draft_gpu_layers) == ("CUDA0", 2)
+    assert resolved.prompt_cache_bytes == 5 << 20
+
+
+def test_the_prompt_cache_is_a_share_of_the_host_and_at_most_8_gib() -> None:
+    assert HOST.total_bytes == 64 << 30
+    assert resolve(case(profile())).prompt_cache_bytes == 8 << 30
+
+
+def test_no_draft_no_draft_device() -> None:
+    resolved = resolve(case(profile(speculation={"method": "mtp"}), device_names=["CUDA0"]))
+    assert (resolved.draft_device, resolved.draft_gpu_layers) == (None, None)

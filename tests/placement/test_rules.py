@@ -1,0 +1,179 @@
+"""Each rule on both sides of its boundary; model files are real, if tiny."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures.cases import case, profile
+from fixtures.tiny_models import TinyModels
+
+from app.findings import Finding, Severity
+from app.inventory.models import read_model
+from app.placement.rules import files, parameters
+from app.placement.rules.devices import device_unknown
+from app.placement.rules.names import alias_taken
+from app.profiles.profile import document_of, merge_patch, parse_profile
+
+
+def fixed(found: Finding, wanted: Any, index: int = 0) -> Any:
+    """The profile after one of the finding's fixes."""
+    return parse_profile(merge_patch(document_of(wanted), found.fixes[index].patch))
+
+
+def test_a_drafter_as_target_is_refused_and_swapped(tiny: TinyModels) -> None:
+    swapped = profile(target={"path": "dspark.gguf"}, speculation={"method": "draft", "draft": {"path": "dense.gguf"}})
+    judged = case(swapped, target=read_model(tiny.dspark), draft=read_model(tiny.dense_target))
+    found = files.target_is_a_drafter(judged)
+    assert found is not None
+    assert (found.rule, found.severity, found.overridable) == ("target-is-a-drafter", Severity.ERROR, False)
+    after = fixed(found, swapped)
+    assert after.target.path == "dense.gguf"
+    assert after.speculation.draft is not None
+    assert (after.speculation.method, after.speculation.draft.path) == ("dspark", "dspark.gguf")
+    assert files.target_is_a_drafter(case(profile(), target=read_model(tiny.dense_target))) is None
+
+
+@pytest.mark.parametrize("method", ["draft", "dflash", "dspark", "eagle3"])
+def test_methods_with_a_draft_model_need_one(method: str) -> None:
+    found = files.draft_missing(case(profile(speculation={"method": method})))
+    assert found is not None
+    assert found.rule == "draft-missing"
+    given = profile(speculation={"method": method, "draft": {"path": "d.gguf"}})
+    assert files.draft_missing(case(given)) is None
+    assert files.draft_missing(case(profile(speculation={"method": "mtp"}))) is None
+
+
+@pytest.mark.parametrize("method", ["none", "ngram-mod", "ngram-simple"])
+def test_a_draft_that_no_method_uses_is_refused(method: str, tiny: TinyModels) -> None:
+    wanted = profile(speculation={"method": method, "draft": {"path": "dspark.gguf"}})
+    found = files.draft_unused(case(wanted, draft=read_model(tiny.dspark)))
+    assert found is not None
+    assert found.rule == "draft-unused"
+    assert fixed(found, wanted).speculation.method == "dspark"
+    assert fixed(found, wanted, 1).speculation.draft is None
+    used = profile(speculation={"method": "dspark", "draft": {"path": "dspark.gguf"}})
+    assert files.draft_unused(case(used, draft=read_model(tiny.dspark))) is None
+
+
+KINDS = {"draft": "draft", "dspark": "dspark", "dflash": "dflash", "eagle3": "eagle3"}
+
+
+@pytest.mark.parametrize("method", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_draft_must_be_of_the_methods_kind(method: str, kind: str, tiny: TinyModels) -> None:
+    wanted = profile(speculation={"method": method, "draft": {"path": "d.gguf"}})
+    found = files.draft_kind(case(wanted, draft=read_model(getattr(tiny, kind))))
+    if method == kind:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.rule == "draft-kind"
+        assert fixed(found, wanted).speculation.method == kind
+
+
+def test_mtp_needs_heads(tiny: TinyModels) -> None:
+    wanted = profile(speculation={"method": "mtp"})
+    found = files.mtp_absent(case(wanted, target=read_model(tiny.dense_target)))
+    assert found is not None
+    assert found.rule == "mtp-absent"
+    assert files.mtp_absent(case(wanted, target=read_model(tiny.mtp_target))) is None
+    assert files.mtp_absent(case(wanted, target=read_model(tiny.mtp_moe_target))) is None
+    from_file = profile(speculation={"method": "mtp", "draft": {"path": "heads.gguf"}})
+    assert files.mtp_absent(case(from_file, target=read_model(tiny.dense_target))) is None
+
+
+@pytest.mark.parametrize("method", ["mtp", "draft", "dflash", "dspark", "eagle3"])
+def test_zero_draft_tokens(method: str) -> None:
+    wanted = profile(speculation={"method": method, "draft_tokens_max": 0})
+    found = parameters.draft_tokens_zero(case(wanted))
+    assert found is not None
+    assert found.rule == "draft-tokens-zero"
+    assert fixed(found, wanted).speculation.draft_tokens_max == 3
+    one = profile(speculation={"method": method, "draft_tokens_max": 1})
+    assert parameters.draft_tokens_zero(case(one)) is None
+    bounded_otherwise = profile(speculation={"method": "ngram-mod", "draft_tokens_max": 0})
+    assert parameters.draft_tokens_zero(case(bounded_otherwise)) is None
+    assert parameters.draft_tokens_zero(case(profile(speculation={"draft_tokens_max": 0}))) is None
+
+
+@pytest.mark.parametrize(
+    ("speculation", "slots", "needed"),
+    [
+        ({"method": "draft", "draft_tokens_max": 12}, 4, 52),
+        ({"method": "draft", "draft_tokens_max": 3, "also": ["ngram-mod"]}, 2, 130),
+        ({"method": "ngram-simple", "ngram": {"draft_length_max": 9}}, 3, 30),
+        ({"method": "ngram-cache"}, 2, 18),
+        ({"method": "none"}, 4, 4),
+    ],
+)
+def test_the_batch_holds_every_slots_longest_draft(speculation: dict[str, Any], slots: int, needed: int) -> None:
+    enough = profile(speculation=speculation, context={"slots": slots, "batch_size": needed})
+    assert parameters.batch_too_small(case(enough)) is None
+    small = profile(speculation=speculation, context={"slots": slots, "batch_size": needed - 1})
+    found = parameters.batch_too_small(case(small))
+    assert found is not None
+    assert found.rule == "batch-too-small"
+    assert fixed(found, small).context.batch_size == needed
+
+
+def test_slots_divide_or_share_the_context() -> None:
+    divided = profile(context={"slots": 4, "size": 8192})
+    found = parameters.slots_divide_context(case(divided))
+    assert found is not None
+    assert (found.rule, found.severity) == ("slots-divide-context", Severity.WARNING)
+    assert "2048" in found.observed
+    assert fixed(found, divided).context.size == 4 * 8192
+    assert parameters.slots_share_context(case(divided)) is None
+
+    shared = profile(context={"slots": 4, "size": 8192, "unified_kv": True})
+    found = parameters.slots_share_context(case(shared))
+    assert found is not None
+    assert (found.rule, found.severity) == ("slots-share-context", Severity.WARNING)
+    assert parameters.slots_divide_context(case(shared)) is None
+
+    alone = profile(context={"slots": 1, "size": 8192, "unified_kv": True})
+    assert parameters.slots_share_context(case(alone)) is None
+    assert parameters.slots_divide_context(case(alone)) is None
+
+
+def test_devices_are_those_that_the_engine_lists() -> None:
+    known = profile(placement={"devices": ["CUDA0", "CUDA1"]})
+    assert device_unknown(case(known, device_names=["CUDA0", "CUDA1"])) is None
+    found = device_unknown(case(known, device_names=["CUDA0"]))
+    assert found is not None
+    assert (found.rule, found.observed) == ("device-unknown", "CUDA1")
+    assert fixed(found, known).placement.devices is None
+    on_host = profile(placement={"devices": ["none"]})
+    assert device_unknown(case(on_host)) is None
+
+
+def test_a_bare_index_means_the_device_with_that_index() -> None:
+    wanted = profile(
+        placement={"devices": ["1", "CUDA0"]},
+        speculation={"method": "draft", "draft": {"path": "d.gguf", "device": "0"}},
+    )
+    found = device_unknown(case(wanted, device_names=["CUDA0", "CUDA1"]))
+    assert found is not None
+    assert fixed(found, wanted).placement.devices == ("CUDA1", "CUDA0")
+    draft = fixed(found, wanted, 1).speculation.draft
+    assert draft is not None
+    assert draft.device == "CUDA0"
+
+
+def test_a_name_belongs_to_one_profile() -> None:
+    wanted = profile(serving={"aliases": ["gpt-x", "mine"]})
+    found = alias_taken(case(wanted, claims={"p": [], "gpt-x": ["other"], "mine": []}))
+    assert found is not None
+    assert found.rule == "alias-taken"
+    assert fixed(found, wanted).serving.aliases == ("mine",)
+    assert alias_taken(case(wanted, claims={"p": [], "gpt-x": [], "mine": []})) is None
+
+
+def test_a_split_set_has_names_that_the_engine_loads(tiny: TinyModels, tmp_path: Path) -> None:
+    assert files.target_split_name(case(profile(), target=read_model(tiny.dense_target_parts[0]))) is None
+    for part in tiny.dense_target_parts:
+        (tmp_path / part.name.replace("-0000", "_0000")).write_bytes(part.read_bytes())
+    renamed = read_model(next(iter(sorted(tmp_path.iterdir()))))
+    found = files.target_split_name(case(profile(), target=renamed))
+    assert found is not None
+    assert found.rule == "target-unreadable"
