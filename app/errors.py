@@ -17,7 +17,8 @@
     |   `-- ModelFileOutside         a path that leaves the model folders
     |-- EngineError
     |   |-- EngineNotFound
-    |   `-- EngineUnusable           it exists, but did not answer as llama-server does
+    |   |-- EngineUnusable           it exists, but did not answer as llama-server does
+    |   `-- CommandLineRejected      the embedded engine cannot honour a flag (llama_server/embedded/flag.py)
     |-- LaunchRefused                the check found an error; carries the report
     |-- InstanceError
     |   |-- InstanceNotFound
@@ -29,8 +30,10 @@
     |   |-- ModelNotNamed
     |   |-- ModelUnknown
     |   |-- ProfileNotRunning
-    |   `-- UpstreamFailed           the engine broke off, or cannot be reached
+    |   |-- UpstreamFailed           the engine broke off, or cannot be reached
+    |   `-- RequestCancelled         somebody cancelled it (proxy/exchange.py)
     |-- RequestNotFound              no such recorded request
+    |-- QueryInvalid                 filters or groups that cannot be answered (telemetry/queries.py)
     `-- AccessDenied                 key missing, wrong, or without the right
 
 Only `api/` knows which HTTP status each of them becomes.

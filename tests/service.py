@@ -143,6 +143,48 @@ def eventually(ask: Callable[[], T | None], deadline_seconds: float = DEADLINE_S
     return found
 
 
+class InFlight:
+    """A request that a thread sends and reads to its end; `outcome` waits for that."""
+
+    def __init__(self, service: Service, body: Mapping[str, Any]) -> None:
+        self._url = f"{service.base_url}/v1/completions"
+        self._body = body
+        self._has_begun = threading.Event()
+        self._answer: httpx.Response | None = None
+        self._failure: httpx.HTTPError | None = None
+        self.payloads: list[str] = []
+        self._thread = threading.Thread(target=self._send, name="request")
+        self._thread.start()
+
+    def _send(self) -> None:
+        try:
+            with (
+                httpx.Client(timeout=DEADLINE_SECONDS, trust_env=False) as client,
+                client.stream("POST", self._url, json=self._body) as answer,
+            ):
+                self._answer = answer
+                if self._body.get("stream"):
+                    for payload in events(answer):
+                        self.payloads.append(payload)
+                        self._has_begun.set()
+                else:
+                    answer.read()
+        except httpx.HTTPError as failure:
+            self._failure = failure
+        finally:
+            self._has_begun.set()
+
+    def has_begun(self) -> bool:
+        """Wait for the first event of the stream."""
+        return self._has_begun.wait(DEADLINE_SECONDS) and bool(self.payloads)
+
+    def outcome(self) -> tuple[httpx.Response | None, httpx.HTTPError | None]:
+        """The answer, and what cut it short."""
+        self._thread.join(DEADLINE_SECONDS)
+        assert not self._thread.is_alive(), "the request does not end"
+        return self._answer, self._failure
+
+
 def wait_for_end(pid: int, deadline_seconds: float = DEADLINE_SECONDS) -> bool:
     """Whether the process ends in time, a child of ours or not; a process that is gone already has ended."""
     try:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from app import errors
 from app.errors import LaunchRefused, PacelineError
 from app.proxy.asgi import Answer
+from app.proxy.exchange import RequestCancelled
 from app.telemetry.queries import QueryInvalid
 
 _log = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ _STATUS: dict[type[PacelineError], int] = {
     errors.ModelUnknown: 404,
     errors.ProfileNotRunning: 503,
     errors.UpstreamFailed: 502,
+    # As nginx says "client closed request"; only the one who cancelled can still be listening.
+    RequestCancelled: 499,
     errors.RequestNotFound: 404,
     errors.DatabaseUnavailable: 503,
     QueryInvalid: 422,

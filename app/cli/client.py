@@ -78,18 +78,17 @@ class ServiceClient:
         also_good: int | None = None,
     ) -> Any:
         """One call; an answer of 400 and more is a problem unless its status is `also_good`."""
-        try:
-            response = self._http.request(method, path, json=body, params=parameters)
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
-            raise self._unreachable(failure) from failure
-        if response.is_error and response.status_code != also_good:
-            raise self._problem(response)
+        response = self._answer(method, path, body=body, parameters=parameters, also_good=also_good)
         try:
             return response.json()
         except ValueError as failure:
             raise ServiceUnreachable(
                 f"what answers at {self.url} is not Paceline: {path} gave no JSON; check --url"
             ) from failure
+
+    def completion(self, body: Mapping[str, Any]) -> str:
+        """Run a completion to its end; the id under which it is recorded."""
+        return str(self._answer("POST", "/v1/completions", body=body).headers["x-request-id"])
 
     def chat_deltas(self, body: Mapping[str, Any]) -> Iterator[str]:
         """The pieces of text of a streamed chat completion, as they come."""
@@ -102,6 +101,23 @@ class ServiceClient:
                     yield from _delta(line)
         except httpx.HTTPError as failure:
             raise self._unreachable(failure) from failure
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        parameters: Mapping[str, Any] | None = None,
+        also_good: int | None = None,
+    ) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, json=body, params=parameters)
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
+            raise self._unreachable(failure) from failure
+        if response.is_error and response.status_code != also_good:
+            raise self._problem(response)
+        return response
 
     def _unreachable(self, failure: Exception) -> ServiceUnreachable:
         return ServiceUnreachable(

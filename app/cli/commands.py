@@ -44,19 +44,25 @@ def command_line() -> typer.Typer:
     return commands
 
 
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="print the version and end", is_eager=True)] = False,
-) -> None:
-    if version:
-        make_console().print(f"paceline {__version__}")
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"paceline {__version__}")
         raise typer.Exit(Exit.DONE)
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version and end", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 def serve(
     host: Annotated[str | None, typer.Option(help="instead of PACELINE_HOST")] = None,
     port: Annotated[int | None, typer.Option(help="instead of PACELINE_PORT")] = None,
 ) -> None:
-    """Run the service in this process until a signal ends it."""
+    """Run the service until a signal ends it."""
     # The service is most of what there is to import; clients do without it.
     from app.cli.serve import serve as run  # noqa: PLC0415
 
@@ -71,7 +77,7 @@ def check(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a launch would do, without one: verdict, findings with fixes, the engine's command."""
+    """Say what a launch would do: findings, fixes, command."""
     with _client(url) as client:
         if names_a_file(profile):
             asked = [(profile, client.post("/check", {"profile": d})) for d in read_profiles(Path(profile))]
@@ -93,7 +99,7 @@ def start(
     no_wait: Annotated[bool, typer.Option("--no-wait", help="do not wait until it is ready")] = False,
     url: Url = None,
 ) -> None:
-    """Check and launch a profile, and follow its load."""
+    """Check and launch a profile; follow its load."""
     console = make_console()
     with _client(url) as client:
         instance = start_profile(client, console, profile, force=force, wait=not no_wait)
@@ -109,7 +115,7 @@ def stop(
     ] = None,
     url: Url = None,
 ) -> None:
-    """Let running requests finish, then stop a profile's server."""
+    """Let requests finish, then stop a profile."""
     with _client(url) as client:
         chosen = {} if drain is None else {"drain_seconds": drain}
         instance = client.post(f"/profiles/{profile}/stop", wait=True, **chosen)
@@ -117,7 +123,7 @@ def stop(
 
 
 def status(url: Url = None, as_json: AsJson = False) -> None:
-    """Show every profile with its state, the engine, and what is wrong with profile files."""
+    """Show profiles, engine and bad profile files."""
     with _client(url) as client:
         version, ready = client.get("/version"), client.readiness()
         profiles, instances = client.get("/profiles")["items"], client.get("/instances", limit=200)["items"]
@@ -147,7 +153,7 @@ def logs(
     tail: Annotated[int, typer.Option(min=1, max=2000, help="how many of the last lines")] = 200,
     url: Url = None,
 ) -> None:
-    """Print the last lines of a profile's newest instance."""
+    """Print the last lines of a profile's engine."""
     with _client(url) as client:
         for line in client.get(f"/profiles/{profile}/logs", tail=tail)["items"]:
             typer.echo(line)
@@ -157,7 +163,7 @@ def demo(
     folder: Annotated[Path, typer.Option(help="where its model and its database go")] = Path(".paceline/demo"),
     end: Annotated[bool, typer.Option("--exit", help="end after the table instead of serving on")] = False,
 ) -> None:
-    """Show it on a small real model: check, launch, a streamed answer, and drafts measured against none."""
+    """Show it all on a small real model."""
     from app.cli.demo.walk import run_demo  # noqa: PLC0415
 
     run_demo(make_console(), folder.absolute(), serve_on=not end)

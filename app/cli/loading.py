@@ -35,7 +35,7 @@ def print_outcome(console: Console, instance: Mapping[str, Any]) -> bool:
     console.print(f"{name} is {state}{seconds} (instance {instance['id']}, pid {instance['pid']})", soft_wrap=True)
     for degradation in instance["degradations"]:
         console.print(f"  degraded: {degradation}", style="yellow")
-    return state != "stopped"
+    return bool(state != "stopped")
 
 
 def _follow(client: ServiceClient, console: Console, instance: Mapping[str, Any]) -> Mapping[str, Any]:

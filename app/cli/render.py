@@ -133,7 +133,10 @@ def bytes_text(count: int) -> str:
 
 
 def _print_memory(console: Console, report: Mapping[str, Any]) -> None:
-    places = [*report["devices"], {"name": "host", "free_bytes": report["host"].get("available_bytes"), **report["host"]}]
+    places = [
+        *report["devices"],
+        {"name": "host", "free_bytes": report["host"].get("available_bytes"), **report["host"]},
+    ]
     if not any("required_bytes" in place for place in places):
         return
     table = _table("memory", "free", "required", "headroom")

@@ -77,8 +77,9 @@ class LaunchCheck:
             rpc=self._rpc,
         )
         resolved = resolve(case)
-        flags = self._flags(case, resolved, files)
-        verdicts = [*judge(case), *judge_engine(case, flags), *_unknowns()]
+        own_flags = self._flags(case, resolved, files)
+        verdicts = [*judge(case), *judge_engine(case, own_flags), *_unknowns()]
+        flags = (*own_flags, *files.extra)
         report = _report(case, resolved, flags, verdicts)
         if files.target is None or blocking(verdicts, force=force):
             return Checked(report)
@@ -93,7 +94,7 @@ class LaunchCheck:
             draft=(files.draft.path if files.draft else Path(draft.path)) if draft else None,
             projector=files.projector or (Path(profile.projector) if profile.projector else None),
         )
-        return launch_flags(profile, resolved, paths, rpc=self._rpc, extra=files.extra)
+        return launch_flags(profile, resolved, paths, rpc=self._rpc)
 
     def _read_files(self, profile: LaunchProfile, engine: EngineFacts) -> _Files:
         problems: list[Finding] = []

@@ -123,14 +123,16 @@ class ExtraFlag:
 def read_flags(words: Sequence[str], flags: Mapping[str, EngineFlag]) -> list[ExtraFlag]:
     """Split a list of words into flags with their values, as the engine does.
 
-    A word that stands where a flag should is returned as a flag of that name, unknown.
+    A word that stands where a flag should is returned as a flag of that name, unknown. What follows an unknown flag and
+    looks like a value is taken for its value.
     """
     found = []
     position = 0
     while position < len(words):
         name = spelled(words[position])
         known = flags.get(name)
-        has_value = known is not None and known.takes_value and position + 1 < len(words)
+        rest = words[position + 1 :]
+        has_value = bool(rest) and (known.takes_value if known else not rest[0].startswith("-"))
         found.append(ExtraFlag(name, known, position + 1 if has_value else None))
         position += 2 if has_value else 1
     return found

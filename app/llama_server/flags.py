@@ -61,9 +61,8 @@ def launch_flags(
     files: LaunchFiles,
     *,
     rpc: tuple[str, ...] = (),
-    extra: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """All flags but the address, in a fixed order; `extra` (the profile's own, checked) come last."""
+    """All flags that the profile's fields come to, in a fixed order; not its extra arguments, nor the address."""
     # Handlers run in order: devices that --rpc brings must exist before --device names them.
     groups = (
         [("--rpc", ",".join(rpc))] if rpc else [],
@@ -73,7 +72,7 @@ def launch_flags(
         _speculation(profile, resolved, files),
         [("--metrics",), ("--slots",)],
     )
-    return (*(word for group in groups for argument in group for word in argument), *extra)
+    return tuple(word for group in groups for argument in group for word in argument)
 
 
 def address_flags(address: ListenAddress) -> tuple[str, ...]:

@@ -71,6 +71,9 @@ class _Answer(msgspec.Struct):
 
 
 _NOTHING = _Answer()
+_NO_TIMINGS = _Timings()
+_NO_USAGE = _Usage()
+_NO_DETAILS = _PromptDetails()
 _decoder = msgspec.json.Decoder(_Answer)
 
 
@@ -95,14 +98,16 @@ def _decode(data: bytes) -> _Answer:
 
 
 def _report(newest_first: Sequence[_Answer]) -> EngineReport:
-    timings = next((answer.timings for answer in newest_first if answer.timings), None)
-    usage = next((answer.usage for answer in newest_first if answer.usage), None)
-    error = next((answer.error for answer in newest_first if answer.error is not None), None)
+    timings, usage, error = None, None, None
+    for answer in newest_first:
+        timings = timings or answer.timings
+        usage = usage or answer.usage
+        error = answer.error if error is None else error
     if timings is None and usage is None and error is None:
         return EngineReport(finish_reason=_finish_reason(newest_first))
-    timings = timings or _Timings()
-    usage = usage or _Usage()
-    details = usage.prompt_tokens_details or _PromptDetails()
+    timings = timings or _NO_TIMINGS
+    usage = usage or _NO_USAGE
+    details = usage.prompt_tokens_details or _NO_DETAILS
     cached = _first(timings.cache_n, details.cached_tokens)
     processed = _first(timings.prompt_n)
     prompt = None if processed is None else processed + (_first(timings.cache_n) or 0)
@@ -129,7 +134,10 @@ def _finish_reason(newest_first: Sequence[_Answer]) -> str | None:
 
 def _first(*counts: int | None) -> int | None:
     """The first count that can be one: known, not negative, not absurd."""
-    return next((count for count in counts if count is not None and 0 <= count < _LARGEST), None)
+    for count in counts:
+        if count is not None and 0 <= count < _LARGEST:
+            return count
+    return None
 
 
 def _microseconds(milliseconds: float | None) -> int | None:

@@ -74,10 +74,6 @@ def test_mtp_from_the_target_itself_has_no_draft_model() -> None:
     assert "--spec-type draft-mtp --spec-draft-n-max 3" in line
 
 
-def test_extra_arguments_come_last() -> None:
-    assert flags(profile(), extra=("--temp", "0.2")).endswith("--metrics --slots --temp 0.2")
-
-
 def test_the_address_is_a_socket_or_a_loopback_port() -> None:
     facts = engine()
     assert command_line(facts, ("--x",), ListenAddress(socket_path="/r/a.sock")) == (

@@ -24,6 +24,13 @@ def test_unknown_and_removed_flags(name: str) -> None:
     assert fixed(found, wanted).extra_args == ("--temp", "0.5")
 
 
+def test_an_unknown_flag_goes_with_its_value() -> None:
+    wanted = profile(extra_args=["--no-such-flag", "5", "--temp", "0.5"])
+    (found,) = flag_unknown(case(wanted), ())
+    assert found.observed == "--no-such-flag"
+    assert fixed(found, wanted).extra_args == ("--temp", "0.5")
+
+
 def test_a_removed_flag_names_what_says_it_now() -> None:
     (found,) = flag_unknown(case(profile(extra_args=["--draft-max", "16"])), ())
     assert "speculation.draft_tokens_max" in found.message

@@ -172,7 +172,7 @@ def test_a_name_belongs_to_one_profile() -> None:
 def test_a_split_set_has_names_that_the_engine_loads(tiny: TinyModels, tmp_path: Path) -> None:
     assert files.target_split_name(case(profile(), target=read_model(tiny.dense_target_parts[0]))) is None
     for part in tiny.dense_target_parts:
-        (tmp_path / part.name.replace("-0000", "_0000")).write_bytes(part.read_bytes())
+        (tmp_path / part.name.replace("-0000", "_0000", 1)).write_bytes(part.read_bytes())
     renamed = read_model(next(iter(sorted(tmp_path.iterdir()))))
     found = files.target_split_name(case(profile(), target=renamed))
     assert found is not None

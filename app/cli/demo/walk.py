@@ -1,0 +1,114 @@
+"""The demo, step by step. All it shows comes from the service's API."""
+
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from app.cli.client import ServiceClient, ServiceProblem, ServiceUnreachable
+from app.cli.demo.model import DemoFailed, ensure_model
+from app.cli.demo.profiles import BASELINE, NGRAM, PROFILES, PROMPT, chat_request, list_request
+from app.cli.demo.service import DemoService
+from app.cli.loading import print_outcome, start_profile
+from app.cli.render import print_last_lines, speeds_table
+
+_RECORDED_SECONDS = 10.0
+_PAUSE_SECONDS = 0.05
+
+
+def run_demo(console: Console, folder: Path, *, serve_on: bool) -> None:
+    """Show everything once, then serve until Ctrl-C where that is asked for. Raises DemoFailed, ServiceProblem."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    models = folder / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    ensure_model(console, models)
+    with DemoService(folder, models) as service:
+        _walk(console, service)
+        if serve_on:
+            _serve_on(console, service)
+    console.print("everything that the demo started has ended")
+
+
+def _walk(console: Console, service: DemoService) -> None:
+    try:
+        with ServiceClient(service.url) as client:
+            _launch(console, client)
+            _stream(console, client)
+            _compare(console, client)
+    except ServiceUnreachable as failure:
+        raise service.failure() from failure
+
+
+def _launch(console: Console, client: ServiceClient) -> None:
+    engine = client.get("/version")["engine"] or {}
+    console.print(f"service at {client.url}, engine {engine.get('kind')} build {engine.get('build')}\n")
+    for document in PROFILES:
+        profile_id = document["id"]
+        client.put(f"/profiles/{profile_id}", document)
+        report = client.post(f"/profiles/{profile_id}/check")
+        rules = ", ".join(f"{finding['severity']} {finding['rule']}" for finding in report["findings"])
+        console.print(f"check {profile_id}: {report['verdict'].replace('_', ' ')} ({rules or 'no findings'})")
+        instance = start_profile(client, console, profile_id)
+        if not print_outcome(console, instance):
+            print_last_lines(console, instance["failure"]["last_lines"])
+            raise DemoFailed(f"{profile_id} did not start; the lines above are the engine's last")
+
+
+def _stream(console: Console, client: ServiceClient) -> None:
+    console.print(f"\na chat completion by {BASELINE}, streamed:", style="bold")
+    console.print(f"{PROMPT}", style="dim", end="")
+    for piece in client.chat_deltas(chat_request()):
+        console.print(piece, end="", soft_wrap=True)
+    console.print(" …\n")
+
+
+def _compare(console: Console, client: ServiceClient) -> None:
+    console.print("the same list repeated by both, twice, as the service recorded it:", style="bold")
+    rows = []
+    for profile_id in (BASELINE, NGRAM):
+        for label in ("first", "again"):
+            with console.status(f"{profile_id}, {label}"):
+                rows.append((label, _recorded(client, client.completion(list_request(profile_id)))))
+    console.print(speeds_table(rows))
+    speeds = {row["profile_id"]: row["generation_tokens_per_second"] for _, row in rows}
+    speedup = speeds[NGRAM] / speeds[BASELINE]
+    console.print(
+        f"\n{NGRAM} generated {speedup:.2f} times as fast as {BASELINE} the second time. This prompt was chosen to "
+        "repeat itself:\nwhere nothing repeats, n-gram drafts find nothing and the two are alike.\n",
+        soft_wrap=True,
+    )
+
+
+def _recorded(client: ServiceClient, request_id: str) -> Mapping[str, Any]:
+    """The row of a finished request. It is written a moment after the answer."""
+    deadline = time.monotonic() + _RECORDED_SECONDS
+    while True:
+        try:
+            row: Mapping[str, Any] = client.get(f"/requests/{request_id}")
+        except ServiceProblem:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return row
+
+
+def _serve_on(console: Console, service: DemoService) -> None:
+    for path, what in (("/v1", "the API for OpenAI clients"), ("/docs", "the control API"), ("/metrics", "Prometheus")):
+        console.print(f"  {service.url + path:<32} {what}", soft_wrap=True)
+    console.print(f"\nmodels: {BASELINE}, {NGRAM}. It serves until Ctrl-C.")
+    try:
+        service.wait()
+    except KeyboardInterrupt:
+        console.print()
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    """End in order, as after Ctrl-C, with the code that a shell gives to this signal."""
+    sys.exit(128 + number)

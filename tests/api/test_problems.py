@@ -1,0 +1,88 @@
+import json
+
+import httpx
+import pytest
+from fastapi import FastAPI, HTTPException
+
+from app import errors
+from app.api import problems
+from app.api.problems import openai_answer, problem, status_of
+
+
+def all_errors(kind: type[errors.PacelineError]) -> set[type[errors.PacelineError]]:
+    return {kind} | {found for child in kind.__subclasses__() for found in all_errors(child)}
+
+
+def test_every_situation_of_the_tree_has_a_status_of_its_own_or_of_its_family() -> None:
+    bases = {errors.PacelineError, errors.ProfileError, errors.InstanceError, errors.RequestError}
+    internal = {errors.SettingsInvalid}
+    for kind in all_errors(errors.PacelineError) - bases - internal:
+        if not kind.__module__.startswith("app."):
+            continue
+        made = kind.__new__(kind)
+        made.message, made.details = "m", {}
+        # Files of profiles are reported by line and never reach a request.
+        assert status_of(made) != 500 or kind.__name__ == "ProfileFileUnreadable", kind
+
+
+def test_a_problem_carries_its_typed_members() -> None:
+    status, body = problem(errors.ModelFileMissing("gone", path="a.gguf"), "/profiles/x/check")
+    assert status == 422
+    assert body == {
+        "type": "urn:paceline:problem:model-file-missing",
+        "title": "model file missing",
+        "status": 422,
+        "detail": "gone",
+        "instance": "/profiles/x/check",
+        "code": "model-file-missing",
+        "path": "a.gguf",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "param"),
+    [
+        (errors.ModelUnknown("no"), 404, "invalid_request_error", "model"),
+        (errors.ModelNotNamed("no"), 400, "invalid_request_error", "model"),
+        (errors.ProfileNotRunning("no"), 503, "server_error", None),
+        (errors.UpstreamFailed("no"), 502, "server_error", None),
+        (errors.AccessDenied("no", status=401), 401, "authentication_error", None),
+        (errors.AccessDenied("no", status=403), 403, "permission_error", None),
+        (errors.BodyTooLarge("no"), 413, "invalid_request_error", None),
+    ],
+)
+def test_the_openai_envelope(error: errors.PacelineError, status: int, kind: str, param: str | None) -> None:
+    answer = openai_answer(error)
+    assert answer.status == status
+    body = json.loads(answer.body)["error"]
+    assert (body["type"], body["param"], body["message"]) == (kind, param, "no")
+    assert body["code"] == error.code.replace("-", "_")
+    assert (b"retry-after" in dict(answer.headers)) == (status == 503)
+
+
+async def test_every_answer_of_the_control_api_is_a_problem_and_under_v1_an_envelope() -> None:
+    app = FastAPI()
+    problems.install(app)
+
+    @app.get("/boom")
+    async def boom() -> None:
+        raise errors.ProfileNotFound("no profile 'x'")
+
+    @app.get("/number")
+    async def number(n: int) -> int:
+        return n
+
+    @app.get("/http")
+    async def http() -> None:
+        raise HTTPException(409, "taken")
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        found = await client.get("/boom")
+        assert (found.status_code, found.headers["content-type"]) == (404, "application/problem+json")
+        invalid = await client.get("/number", params={"n": "x"})
+        assert invalid.status_code == 422
+        assert invalid.json()["problems"][0]["field"] == "n"
+        assert (await client.get("/http")).json()["detail"] == "taken"
+        assert (await client.get("/nowhere")).json()["code"] == "not-found"
+        envelope = (await client.get("/v1/nowhere")).json()["error"]
+        assert envelope["code"] == "not_found"

@@ -1,0 +1,87 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from app.database import Database
+from app.instances.archive import InstanceArchive
+from app.instances.record import InstanceRecord
+from app.instances.state import InstanceState
+
+RECORD = InstanceRecord(
+    id=7,
+    profile_id="p",
+    revision=2,
+    state=InstanceState.READY,
+    engine_build="b1",
+    argv=["llama-server", "--x"],
+    created_at=datetime(2026, 11, 29, 12, 0, 0, 123456, UTC),
+    ready_at=datetime(2026, 11, 29, 12, 0, 5, tzinfo=UTC),
+    speculation={"asked": True, "active": True, "method": "draft", "draft_tokens_max": 3},
+    degradations=["context-smaller-than-asked"],
+    pid=4242,
+    load_seconds=4.876544,
+    leases=1,
+)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'p.db'}", linger_seconds=0.01)
+    database.migrate()
+    database.start()
+    yield database
+    database.close()
+
+
+async def written(database: Database) -> None:
+    await database.write(lambda _: None)
+
+
+async def test_a_record_comes_back_as_it_was(database: Database) -> None:
+    archive = InstanceArchive(database)
+    archive.store(RECORD)
+    await written(database)
+    assert archive.get(7) == RECORD
+    assert archive.get(8) is None
+
+
+async def test_the_newest_record_of_a_life_wins(database: Database) -> None:
+    archive = InstanceArchive(database)
+    archive.store(RECORD)
+    ended = replace(
+        RECORD,
+        state=InstanceState.FAILED,
+        reason="killed-by-signal-9",
+        failure={"reason": "killed-by-signal-9", "message": "It was killed.", "last_lines": ["a"]},
+        stopped_at=datetime(2026, 11, 29, 13, tzinfo=UTC),
+        exit_code=-9,
+        pid=None,
+    )
+    archive.store(ended)
+    await written(database)
+    assert archive.newest(10) == [ended]
+
+
+async def test_pages_are_newest_first_and_by_profile(database: Database) -> None:
+    archive = InstanceArchive(database)
+    for number in range(1, 6):
+        archive.store(replace(RECORD, id=number, profile_id="p" if number % 2 else "q"))
+    await written(database)
+    assert [record.id for record in archive.newest(2)] == [5, 4]
+    assert [record.id for record in archive.newest(2, before=4)] == [3, 2]
+    assert [record.id for record in archive.newest(9, profile_id="p")] == [5, 3, 1]
+
+
+async def test_lives_that_an_earlier_service_did_not_see_end(database: Database) -> None:
+    archive = InstanceArchive(database)
+    stopped = replace(RECORD, id=8, state=InstanceState.STOPPED, pid=None, leases=0)
+    archive.store(RECORD)
+    archive.store(stopped)
+    await archive.close_earlier_lives()
+    closed = archive.get(7)
+    assert closed is not None
+    assert (closed.state, closed.reason, closed.pid, closed.leases) == (InstanceState.FAILED, "service-ended", None, 0)
+    assert archive.get(8) == stopped
