@@ -12,7 +12,7 @@ _HEAD_BYTES = 64 * 1024
 
 
 def build_name(version_output: str, program: Path) -> str:
-    """The name of this build, e.g. `b6543-1a2b3c4`, `xllamacpp-2026.10.11549`, or `0.6.0-dev-9f86d081` for a build from source.
+    """The name of this build, e.g. `b6543-1a2b3c4`, `xllamacpp-2026.10.11549` or, from source, `0.6.0-dev-9f86d081`.
 
     A source build has no number and two of them look alike, so a digest of the program and the libraries beside it
     (names, sizes and first 64 KiB) tells them apart.

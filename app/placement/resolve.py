@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from app.inventory.devices import Host
 from app.placement.case import LaunchCase
 from app.profiles.profile import GpuLayers, LaunchProfile
+from app.speculative.parameters import Method
 
 _DEFAULT_CONTEXT_TOKENS = 8192
 _PROMPT_CACHE_MAX_BYTES = 8 << 30
@@ -81,9 +82,14 @@ def _default_prompt_cache_bytes(host: Host) -> int:
 
 
 def _effective_draft_tokens(case: LaunchCase) -> int:
-    """Block drafters are clamped by the engine to the block they were trained for."""
+    """Block drafters are clamped by the engine to the block they were trained for.
+
+    DFlash fills a block whose first place is the last token; DSpark begins with its first draft token.
+    """
     wanted = case.profile.speculation.draft_tokens_max
     block = case.draft.block_size if case.draft else None
-    if case.profile.speculation.method not in ("dflash", "dspark") or not block:
-        return wanted
-    return min(wanted, block - 1)
+    if block and case.profile.speculation.method is Method.DFLASH:
+        return min(wanted, block - 1)
+    if block and case.profile.speculation.method is Method.DSPARK:
+        return min(wanted, block)
+    return wanted

@@ -54,3 +54,13 @@ def test_the_prompt_cache_is_a_share_of_the_host_and_at_most_8_gib() -> None:
 def test_no_draft_no_draft_device() -> None:
     resolved = resolve(case(profile(speculation={"method": "mtp"}), device_names=["CUDA0"]))
     assert (resolved.draft_device, resolved.draft_gpu_layers) == (None, None)
+
+
+@pytest.mark.parametrize(("method", "clamped"), [("dflash", 15), ("dspark", 16)])
+def test_block_drafters_are_clamped_to_their_block(method: str, clamped: int, tiny: TinyModels) -> None:
+    """As llama.cpp build 11434 logs it for these files: `exceeds the trained block size 16 -- clamping to`."""
+    draft = read_model(getattr(tiny, method))
+    assert draft.block_size == 16
+    for wanted, expected in ((clamped, clamped), (clamped + 1, clamped), (3, 3)):
+        speculation = {"method": method, "draft": {"path": "d.gguf"}, "draft_tokens_max": wanted}
+        assert resolve(case(profile(speculation=speculation), draft=draft)).draft_tokens_max == expected
