@@ -3,6 +3,7 @@
     PacelineError                    base; `code` is the stable kebab-case name of the situation
     |-- SettingsInvalid              the service cannot start as configured
     |-- DatabaseUnavailable          the database cannot be opened, or is of a newer version
+    |-- DataFolderInUse              another service runs on this data folder
     |-- ProfileError
     |   |-- ProfileNotFound
     |   |-- ProfileExists
@@ -22,6 +23,7 @@
     |-- LaunchRefused                the check found an error; carries the report
     |-- InstanceError
     |   |-- InstanceNotFound
+    |   |-- InstanceNotRunning       the profile has no life that could be stopped
     |   |-- InstanceFailed           it ended without being asked; carries reason and last lines
     |   `-- WaitTimedOut             the state that was waited for did not come in time
     |-- RequestError                 what a relayed request can meet before the engine answers
@@ -64,6 +66,12 @@ class DatabaseUnavailable(PacelineError):
     """The database cannot be opened or migrated."""
 
     code = "database-unavailable"
+
+
+class DataFolderInUse(PacelineError):
+    """Another service runs on this data folder."""
+
+    code = "data-folder-in-use"
 
 
 class ProfileError(PacelineError):
@@ -166,6 +174,12 @@ class InstanceNotFound(InstanceError):
     """No instance has that id."""
 
     code = "instance-not-found"
+
+
+class InstanceNotRunning(InstanceError):
+    """The profile has no life that could be stopped."""
+
+    code = "instance-not-running"
 
 
 class InstanceFailed(InstanceError):

@@ -3,18 +3,24 @@
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 
-from app import __version__
+from app import __version__, data_folder
 from app.access.keys import gatekeeper
+from app.access.origins import origin_guard
 from app.api import check as check_api
+from app.api import devices as devices_api
 from app.api import instances as instances_api
+from app.api import lifecycle as lifecycle_api
 from app.api import metrics as metrics_api
+from app.api import models as models_api
 from app.api import presets as presets_api
 from app.api import problems
 from app.api import profiles as profiles_api
@@ -29,6 +35,12 @@ from app.instances.archive import InstanceArchive
 from app.instances.deadlines import Deadlines
 from app.instances.state import InstanceStateChanged
 from app.instances.supervisor import Supervisor, Surroundings
+from app.inventory.devices import Device
+from app.inventory.host import host_now
+from app.inventory.machine import MachineReader
+from app.inventory.model_scan import ModelScan
+from app.inventory.nvml import Nvml
+from app.inventory.nvml_reader import NvmlReader
 from app.launch.check import LaunchCheck
 from app.llama_server.engine import find_engine
 from app.llama_server.probe import EngineProbe
@@ -58,7 +70,8 @@ def create_app(settings: Settings) -> FastAPI:
     catalog = ProfileCatalog(database, bus.publish, in_use=lambda profile_id: supervisor.is_running(profile_id))  # noqa: PLW0108 - it comes later
     files = ProfileFiles(settings.profiles_folder, catalog)
     probe = EngineProbe(lambda: find_engine(settings.engine), settings.rpc)
-    check = LaunchCheck(probe, settings.model_folders, settings.rpc, _claims(catalog))
+    machine = _machine_reader(probe, ours=lambda: {record.pid for record in supervisor.records() if record.pid})
+    check = LaunchCheck(probe, settings.model_folders, settings.rpc, _claims(catalog), machine.now)
     archive = InstanceArchive(database)
     supervisor = Supervisor(
         catalog, check, _surroundings(settings, runtime_dir), publish=bus.publish, keep=archive.store
@@ -85,29 +98,26 @@ def create_app(settings: Settings) -> FastAPI:
             lambda: recorder.lost_rows,
         )
     )
-    bus.subscribe(RequestFinished, recorder.on_request_finished)
-    bus.subscribe(RequestFinished, instruments.on_request_finished)
-    bus.subscribe(InstanceStateChanged, relay.on_instance_state)
-    bus.subscribe(InstanceStateChanged, instruments.on_instance_state_changed)
-    bus.subscribe(ProfileDeleted, instruments.on_profile_deleted)
+    _subscribe(bus, recorder, instruments, relay, supervisor)
+    bus.subscribe(InstanceStateChanged, lambda _: machine.forget())
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        database.migrate()
-        database.start()
         try:
-            catalog.load()
-            await files.sync()
-            await archive.close_earlier_lives()
-            async with _running(files.watch(), _first_look(probe)):
-                yield
-                await supervisor.close(settings.drain_seconds)
+            with data_folder.held(settings.data_dir):
+                database.migrate()
+                database.start()
+                catalog.load()
+                await files.sync()
+                await archive.close_earlier_lives()
+                async with _running(files.watch(), _first_look(probe)):
+                    yield
+                    await supervisor.close(settings.drain_seconds)
+                upstreams.close()
+                await recorder.flush()
         finally:
-            upstreams.close()
-            await recorder.flush()
             await asyncio.to_thread(database.close)
-            if settings.runtime_dir is None:
-                shutil.rmtree(runtime_dir, ignore_errors=True)
+            shutil.rmtree(runtime_dir, ignore_errors=True)
 
     app = FastAPI(
         title="Paceline",
@@ -119,12 +129,41 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(presets_api.router())
     app.include_router(profiles_api.router(catalog, supervisor.status))
     app.include_router(check_api.router(catalog, check))
-    app.include_router(instances_api.router(supervisor, archive, drain_seconds=settings.drain_seconds))
+    app.include_router(lifecycle_api.router(supervisor, drain_seconds=settings.drain_seconds))
+    app.include_router(devices_api.router(machine, supervisor.records, reserved=dict))
+    app.include_router(models_api.router(ModelScan(settings.model_folders)))
+    app.include_router(instances_api.router(supervisor, archive))
     app.include_router(requests_api.router(database))
     app.include_router(metrics_api.router(registry))
     app.include_router(system_api.router(database, probe, files.problems))
-    app.add_middleware(Gate, gatekeeper=keeper, relay=relay)
+    app.add_middleware(Gate, gatekeeper=keeper, guard=origin_guard(settings), relay=relay)
     return app
+
+
+def _subscribe(
+    bus: EventBus, recorder: Recorder, instruments: Instruments, relay: Relay, supervisor: Supervisor
+) -> None:
+    """Who hears of what. The relay first: it closes connections before an instance is signalled."""
+    bus.subscribe(InstanceStateChanged, relay.on_instance_state)
+    bus.subscribe(InstanceStateChanged, instruments.on_instance_state_changed)
+    bus.subscribe(RequestFinished, recorder.on_request_finished)
+    bus.subscribe(RequestFinished, instruments.on_request_finished)
+    bus.subscribe(ProfileDeleted, instruments.on_profile_deleted)
+    bus.subscribe(ProfileDeleted, lambda event: supervisor.forget(event.profile_id))
+
+
+def _machine_reader(probe: EngineProbe, ours: Callable[[], AbstractSet[int]]) -> MachineReader:
+    async def known_devices() -> Sequence[Device]:
+        return (await probe.facts()).devices
+
+    return MachineReader(
+        known_devices=known_devices,
+        list_devices=probe.list_devices,
+        read_nvml=NvmlReader(Nvml().read).read,
+        host=host_now,
+        ours=ours,
+        environment=os.environ,
+    )
 
 
 def _surroundings(settings: Settings, runtime_dir: Path) -> Surroundings:
@@ -137,10 +176,13 @@ def _surroundings(settings: Settings, runtime_dir: Path) -> Surroundings:
 
 
 def _claims(catalog: ProfileCatalog) -> Callable[[LaunchProfile], Mapping[str, Sequence[str]]]:
-    def claims(profile: LaunchProfile) -> Mapping[str, Sequence[str]]:
-        return {name: [other for other in catalog.claims(name) if other != profile.id] for name in profile.names}
+    """For each name of a profile, the others that have it. Who has it first is not disturbed by who comes later."""
 
-    return claims
+    def others(profile: LaunchProfile, name: str) -> Sequence[str]:
+        claiming = catalog.claims(name)
+        return [] if claiming[:1] == [profile.id] else [other for other in claiming if other != profile.id]
+
+    return lambda profile: {name: others(profile, name) for name in profile.names}
 
 
 def _models(catalog: ProfileCatalog, supervisor: Supervisor) -> list[dict[str, Any]]:
@@ -149,13 +191,12 @@ def _models(catalog: ProfileCatalog, supervisor: Supervisor) -> list[dict[str, A
         {
             "id": name,
             "object": "model",
-            "created": int(stored.created_at.timestamp()),
+            "created": int(catalog.get(profile_id).created_at.timestamp()),
             "owned_by": "paceline",
-            "profile": stored.profile.id,
-            "state": supervisor.status(stored.profile.id)["state"],
+            "profile": profile_id,
+            "state": supervisor.status(profile_id)["state"],
         }
-        for stored in catalog.list()
-        for name in stored.profile.names
+        for name, profile_id in sorted(catalog.names().items(), key=lambda item: (item[1], item[0] != item[1], item[0]))
     ]
 
 

@@ -44,12 +44,16 @@ class Settings(BaseSettings):
         "auto", description="how engines listen: Unix sockets where they fit, else loopback ports"
     )
     runtime_dir: Path | None = Field(
-        None, description="short private folder for sockets; empty: one is made for each run"
+        None,
+        description="short folder in which each run makes a private one for sockets; empty: a temporary one",
     )
     rpc: Annotated[tuple[str, ...], NoDecode] = Field((), description="RPC devices, host:port joined by commas")
     admin_key: SecretStr | None = Field(None, description="key that may do everything")
     admin_key_file: Path | None = Field(None, description="file that holds the admin key")
     allow_unauthenticated: bool = Field(False, description="listen beyond loopback without any key")
+    trusted_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="host names that may be asked for where no key is configured, joined by commas"
+    )
     metrics_public: bool = Field(False, description="/metrics and /health need no key beyond loopback")
     max_body_bytes: int = Field(100 * 1024 * 1024, gt=0, description="largest request body")
     load_total_seconds: float = Field(3600.0, gt=0, description="longest load of one instance")
@@ -68,9 +72,9 @@ class Settings(BaseSettings):
     def _split_paths(cls, value: Any) -> Any:
         return _split_list(value, os.pathsep)
 
-    @field_validator("rpc", mode="before")
+    @field_validator("rpc", "trusted_hosts", mode="before")
     @classmethod
-    def _split_rpc(cls, value: Any) -> Any:
+    def _split_words(cls, value: Any) -> Any:
         return _split_list(value, ",")
 
     @field_validator("data_dir", "model_dirs", "profiles_dir", "admin_key_file", "runtime_dir")
@@ -125,12 +129,10 @@ class Settings(BaseSettings):
         return key
 
     def make_runtime_dir(self) -> Path:
-        """A short private folder (mode 0700) for sockets: their paths end at 107 bytes."""
+        """A new, short, private folder (mode 0700) for sockets: their paths end at 107 bytes."""
         if self.runtime_dir is not None:
             self.runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.runtime_dir.chmod(0o700)
-            return self.runtime_dir
-        return Path(tempfile.mkdtemp(prefix="paceline-"))
+        return Path(tempfile.mkdtemp(prefix="paceline-", dir=self.runtime_dir))
 
 
 def load_settings(**overrides: Any) -> Settings:

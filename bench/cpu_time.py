@@ -1,20 +1,18 @@
-"""CPU time of processes, from /proc."""
+"""CPU time of processes, in nanoseconds' resolution, from the kernel's clock of each process."""
 
-import os
-from pathlib import Path
+import time
+
+_CPU_CLOCK_OF_A_PROCESS = 2
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """Time that the processes and all their threads have run so far.
+    """Time that the processes have run so far: all their threads, those that have ended as well.
 
-    `schedstat` counts nanoseconds; where the kernel has none, `stat` counts ticks of mostly 10 ms.
+    Raises OSError for a process that is gone.
     """
-    return sum(_of_process(Path("/proc", str(pid))) for pid in pids)
+    return sum(time.clock_gettime(_clock_of(pid)) for pid in pids)
 
 
-def _of_process(folder: Path) -> float:
-    try:
-        return sum(int(file.read_text().split()[0]) for file in folder.glob("task/*/schedstat")) / 1e9
-    except (OSError, ValueError, IndexError):
-        fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _clock_of(pid: int) -> int:
+    # What clock_getcpuclockid(3) answers on Linux; Python offers it for threads only.
+    return (~pid << 3) | _CPU_CLOCK_OF_A_PROCESS

@@ -1,12 +1,17 @@
 """The cheapest engine there can be: answers unary requests at once, and streams events at a steady pace.
 
-Run as `python -m bench.echo_engine SOCKET PORT`; it listens on both. The path
-decides: `/v1/chat/completions` with `"stream":true` in the body streams, anything else gets one answer.
+Run as `python -m bench.echo_engine --host SOCKET [--port PORT]`, it listens on the Unix socket and on the port. To the
+service it is a `llama-server`: it answers `--help`, `--version`, `--list-devices`, `/health` and `/slots`, takes every
+flag and looks at none but the address. A POST whose body has `"chunks"` and `"interval_ms"` gets a stream, any
+other gets one answer.
 """
 
 import asyncio
 import re
+import shlex
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import uvloop
@@ -27,9 +32,14 @@ LAST = (
     b'"delta":{}}],"timings":{"cache_n":0,"prompt_n":28,"prompt_ms":131.823,"predicted_n":64,'
     b'"predicted_ms":1321.907}}\n\ndata: [DONE]\n\n'
 )
-_UNARY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER
+_JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+_UNARY = _JSON_HEAD % len(ANSWER) + ANSWER
+_HEALTH = b'{"status":"ok"}'
+_SLOTS = b'[{"id":0,"n_ctx":8192,"speculative":false}]'
 _STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_REPOSITORY = Path(__file__).resolve().parent.parent
+_HELP = _REPOSITORY / "tests" / "fixtures" / "help_11434.txt"
 _PACE = re.compile(rb'"chunks": ?(\d+), ?"interval_ms": ?(\d+)')
 
 
@@ -52,7 +62,15 @@ class EchoEngine(asyncio.Protocol):
         end = head_bytes + 4 + (int(length[1]) if length else 0)
         if len(self._received) < end:
             return
-        body, self._received = self._received[head_bytes + 4 : end], self._received[end:]
+        head, body, self._received = (
+            self._received[:head_bytes],
+            self._received[head_bytes + 4 : end],
+            self._received[end:],
+        )
+        if head.startswith(b"GET "):
+            answer = _SLOTS if head.startswith(b"GET /slots") else _HEALTH
+            self._transport.write(_JSON_HEAD % len(answer) + answer)
+            return
         pace = _PACE.search(body)
         if pace is None:
             self._transport.write(_UNARY)
@@ -73,13 +91,35 @@ class EchoEngine(asyncio.Protocol):
         self._transport.write(_chunked(LAST) + b"0\r\n\r\n")
 
 
-async def _serve(socket_path: str, port: int) -> None:
+def write_program(path: Path) -> None:
+    """Write an executable file that is this engine: what PACELINE_ENGINE can name."""
+    python, repository = shlex.quote(sys.executable), shlex.quote(str(_REPOSITORY))
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={repository} exec {python} -m bench.echo_engine "$@"\n')
+    path.chmod(0o700)
+
+
+async def _serve(host: str, port: str | None) -> None:
     loop = asyncio.get_running_loop()
-    on_socket = await loop.create_unix_server(EchoEngine, socket_path)
-    on_port = await loop.create_server(EchoEngine, "127.0.0.1", port)
-    async with on_socket, on_port:
-        await asyncio.Event().wait()
+    on_socket = host.endswith(".sock")
+    if on_socket:
+        await loop.create_unix_server(EchoEngine, host)
+    if port is not None:
+        await loop.create_server(EchoEngine, "127.0.0.1" if on_socket else host, int(port))
+    await asyncio.Event().wait()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Answer a short question, or serve until a signal ends it."""
+    if "--version" in arguments:
+        print("version: 11434 (00bec40)")
+    elif "--help" in arguments:
+        print(_HELP.read_text(encoding="utf-8"))
+    elif "--list-devices" in arguments:
+        print("Available devices:")
+    else:
+        following = dict(zip(arguments, arguments[1:], strict=False))
+        uvloop.run(_serve(following.get("--host", "127.0.0.1"), following.get("--port")))
 
 
 if __name__ == "__main__":
-    uvloop.run(_serve(sys.argv[1], int(sys.argv[2])))
+    main(sys.argv[1:])

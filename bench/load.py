@@ -1,7 +1,7 @@
 """The load: a client of its own process, so that its CPU time is not the server's.
 
 Run as `python -m bench.load PORT unary CONNECTIONS REQUESTS` or `… PORT stream STREAMS CHUNKS INTERVAL_MS`; prints
-one JSON line with counts and latencies in microseconds.
+one JSON line: `requests` sent, `units` counted (requests or chunks), latencies in microseconds.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ async def _unary(port: int, connections: int, requests: int) -> dict[str, object
         writer.close()
 
     await asyncio.gather(*(one() for _ in range(connections)))
-    return {"units": len(latencies), **_latency(latencies)}
+    return {"requests": len(latencies), "units": len(latencies), **_latency(latencies)}
 
 
 async def _streams(port: int, streams: int, chunks: int, interval_ms: int) -> dict[str, object]:
@@ -74,7 +74,7 @@ async def _streams(port: int, streams: int, chunks: int, interval_ms: int) -> di
     # Spread over one interval, as independent engines would be.
     await asyncio.gather(*(one(number * interval_ms / 1000 / streams) for number in range(streams)))
     assert events >= streams * chunks, events
-    return {"units": streams * chunks, **_latency(firsts)}
+    return {"requests": streams, "units": streams * chunks, **_latency(firsts)}
 
 
 def _latency(seconds: list[float]) -> dict[str, object]:

@@ -1,152 +1,116 @@
-"""What the relay costs: CPU time per request and per chunk, beside nginx in front of the same engine.
+"""What the relay costs: CPU time of the real service per request and per chunk, beside nginx and no proxy at all."""
 
-Run as `python -m bench.relay`; it ends within 90 s. `--quick` measures a quarter of the load.
-"""
-
-import json
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.cpu_time import cpu_seconds
+from bench.loads import Load, Measured, loads, median, send
 from bench.nginx_proxy import pids_of, start_nginx
+from bench.processes import ended, free_ports, wait_for_port
+from bench.service import Service, running_service
+
+NGINX, PACELINE = "nginx", "paceline"
+VARIANTS = ("answer", "bare", "aiohttp", "httpx", "relay")
 
 
-@dataclass(frozen=True)
-class Load:
-    """One way to load a server; `most_ratio` is the budget, in nginx's CPU time per unit."""
+@dataclass
+class Server:
+    """One server under measurement. `settle` waits until the work of all requests so far is done; `sent` counts them."""
 
     name: str
-    unit: str
-    arguments: tuple[str, ...]
-    warm_up: tuple[str, ...]
-    most_ratio: float
+    port: int
+    pids: Sequence[int]
+    settle: Callable[[int], None] = lambda sent: None
+    sent: int = field(default=0)
+
+    def warm_up(self, load: Load) -> None:
+        """Connections, memory and caches as they are after a while."""
+        self.sent += send(self.port, load.warm_up).requests
+        self.settle(self.sent)
+
+    def measure(self, load: Load) -> Measured:
+        """One round, the work that it leaves behind included."""
+        before = cpu_seconds(list(self.pids))
+        sent = send(self.port, load.arguments)
+        self.sent += sent.requests
+        self.settle(self.sent)
+        return Measured((cpu_seconds(list(self.pids)) - before) * 1e6 / sent.units, sent.p50_us, sent.p99_us)
 
 
-@dataclass(frozen=True)
-class Measured:
-    cpu_us: float
-    p50_us: int
-    p99_us: int
-
-
-def loads(scale: float) -> list[Load]:
-    """Requests are many enough for 1 % resolution, few enough for the time limit."""
-
-    def unary(connections: int, requests: int) -> tuple[str, ...]:
-        return ("unary", str(connections), str(round(requests * scale)))
-
-    return [
-        Load("unary, 1 connection", "request", unary(1, 6000), unary(1, 500), 10.0),
-        Load("unary, 32 connections", "request", unary(32, 9600), unary(32, 640), 12.0),
-        Load(
-            "20 paced streams of 50 chunks/s",
-            "chunk",
-            ("stream", "20", str(round(250 * scale)), "20"),
-            ("stream", "20", "10", "20"),
-            3.5,
-        ),
-    ]
-
-
-def measure(load: Load, port: int, pids: list[int]) -> Measured:
-    _run_load(port, load.warm_up)
-    before = cpu_seconds(pids)
-    result = _run_load(port, load.arguments)
-    spent = cpu_seconds(pids) - before
-    return Measured(spent * 1e6 / result["units"], result["p50_us"], result["p99_us"])
-
-
-def main(*, quick: bool = False) -> int:
-    """Measure and print; 1 where a budget is exceeded."""
+def main(*, quick: bool = False, variants: bool = False) -> int:
+    """Measure and print; 1 where a budget is exceeded or cannot be judged, unless it is `quick`."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        socket_path = folder / "engine.sock"
-        direct, behind_nginx, behind_paceline = free_ports(3)
-        stack.enter_context(running([sys.executable, "-m", "bench.echo_engine", str(socket_path), str(direct)]))
-        nginx = start_nginx(folder, socket_path, behind_nginx)
-        if nginx is None:
-            print("nginx is not installed: its column and the ratios are left out")
-        else:
-            stack.enter_context(ended(nginx))
-        service = [sys.executable, "-m", "bench.service", str(behind_paceline), str(socket_path)]
-        paceline = stack.enter_context(running(service))
-        for port in (direct, behind_paceline, *([] if nginx is None else [behind_nginx])):
-            wait_for(port)
-        exceeded = False
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pl-")))
+        servers, service = stack.enter_context(_servers(folder, VARIANTS if variants else ()))
         print(f"{'load':<44}{'':>10}{'CPU us':>9}{'ratio':>7}{'budget':>8}{'p50 us':>9}{'p99 us':>9}")
-        for load in loads(0.25 if quick else 1.0):
-            _print(f"{load.name}, per {load.unit}", "direct", measure(load, direct, []), "", "")
-            reference = None if nginx is None else measure(load, behind_nginx, pids_of(nginx))
-            if reference is not None:
-                _print("", "nginx", reference, "1.0", "")
-            measured = measure(load, behind_paceline, pids_of(paceline))
-            ratio = None if reference is None else measured.cpu_us / reference.cpu_us
-            exceeded = exceeded or (ratio is not None and ratio > load.most_ratio)
-            _print("", "paceline", measured, "" if ratio is None else f"{ratio:.1f}", f"{load.most_ratio}")
-        if exceeded:
-            print("over budget")
-        return int(exceeded)
-
-
-def free_ports(count: int) -> list[int]:
-    """Loopback ports that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-def running(command: list[str]) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    """A process for the length of a block."""
-    return ended(subprocess.Popen(command))
+        within = [_row(load, servers) for load in loads(quick=quick)]
+        sent = next(server.sent for server in servers if server.name == PACELINE)
+        service.demand_complete(sent)
+        print(
+            f"every one of the {sent:,} requests to paceline was recorded and counted; its CPU time has all of that in"
+        )
+    if not all(name in {server.name for server in servers} for name in (NGINX,)):
+        print("nginx is not installed: no ratio and no budget could be judged. Install it (apt install nginx-light)")
+    return 0 if quick or all(within) else 1
 
 
 @contextmanager
-def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """End a process after the block."""
-    try:
+def _servers(folder: Path, variants: Sequence[str]) -> Iterator[tuple[list[Server], Service]]:
+    """No proxy, nginx where it is installed, variants, and the service; an engine for all but the last."""
+    with ExitStack() as stack:
+        socket_path = folder / "echo.sock"
+        direct, behind_nginx, *behind_variants = free_ports(2 + len(variants))
+        engine = ["-m", "bench.echo_engine", "--host", str(socket_path), "--port", str(direct)]
+        wait_for_port(direct, stack.enter_context(_python(engine)))
+        servers = [Server("direct", direct, ())]
+        nginx = start_nginx(folder, socket_path, behind_nginx)
+        if nginx is not None:
+            wait_for_port(behind_nginx, stack.enter_context(ended(nginx)))
+            servers.append(Server(NGINX, behind_nginx, pids_of(nginx)))
+        for name, port in zip(variants, behind_variants, strict=True):
+            process = stack.enter_context(_python(["-m", "bench.variants", name, str(port), str(socket_path)]))
+            wait_for_port(port, process)
+            servers.append(Server(name, port, (process.pid,)))
+        service = stack.enter_context(running_service(folder))
+        servers.append(Server(PACELINE, service.port, (service.pid,), service.wait_for_rows))
+        yield servers, service
+
+
+@contextmanager
+def _python(arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    with ended(subprocess.Popen([sys.executable, *arguments])) as process:
         yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
-def wait_for(port: int, seconds: float = 15.0) -> None:
-    """Until something listens on that port."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-
-
-def _run_load(port: int, arguments: tuple[str, ...]) -> dict[str, int]:
-    command = [sys.executable, "-m", "bench.load", str(port), *arguments]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60)
-    result: dict[str, int] = json.loads(done.stdout)
-    return result
-
-
-def _print(load: str, server: str, measured: Measured, ratio: str, budget: str) -> None:
-    cpu = "0" if server == "direct" else f"{measured.cpu_us:.1f}"
-    print(f"{load:<44}{server:>10}{cpu:>9}{ratio:>7}{budget:>8}{measured.p50_us:>9}{measured.p99_us:>9}")
-
-
-if __name__ == "__main__":
-    sys.exit(main(quick="--quick" in sys.argv))
+def _row(load: Load, servers: Sequence[Server]) -> bool:
+    """Measure one load in rounds, the servers by turns; print it. Whether Paceline is known to be within the budget."""
+    streams = load.unit == "chunk"
+    taking_part = [server for server in servers if not (streams and server.name == "answer")]
+    for server in taking_part:
+        server.warm_up(load)
+    rounds: dict[str, list[Measured]] = {server.name: [] for server in taking_part}
+    for number in range(load.rounds):
+        for server in taking_part:
+            # Without a proxy only the latency is of interest, and a paced stream takes its time.
+            if not (streams and number and server.name == "direct"):
+                rounds[server.name].append(server.measure(load))
+    medians = {name: median(each) for name, each in rounds.items()}
+    reference = medians.get(NGINX)
+    verdict = ""
+    for position, (name, measured) in enumerate(medians.items()):
+        ratio = measured.cpu_us / reference.cpu_us if reference and name != "direct" else None
+        if name == PACELINE:
+            verdict = "" if ratio is None else "ok" if ratio <= load.most_ratio else "OVER"
+        print(
+            f"{f'{load.name}, per {load.unit}' if not position else '':<44}{name:>10}"
+            f"{'0' if name == 'direct' else f'{measured.cpu_us:.1f}':>9}{'' if ratio is None else f'{ratio:.1f}':>7}"
+            f"{f'{load.most_ratio:g}' if name == PACELINE else '':>8}{measured.p50_us:>9.0f}{measured.p99_us:>9.0f}"
+            f"{f'  {verdict}' if name == PACELINE else ''}",
+            flush=True,
+        )
+    return verdict == "ok"

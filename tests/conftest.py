@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 # Their assertions are to be explained like those of a test.
-pytest.register_assert_rewrite("service", "fixtures.shapes", "fixtures.rpc_servers")
+pytest.register_assert_rewrite("service", "fixtures.faulty_engine", "fixtures.rpc_servers", "fixtures.shapes")
 
 from fixtures.rpc_servers import rpc_server  # noqa: E402
 from fixtures.tiny_models import TinyModels, write_all  # noqa: E402

@@ -61,9 +61,9 @@ class Service:
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
-    def start(self, profile_id: str) -> dict[str, Any]:
+    def start(self, profile_id: str, **query: Any) -> dict[str, Any]:
         """Start a profile and wait until it is ready; the instance."""
-        answer = self.client.post(f"/profiles/{profile_id}/start", params={"wait": True})
+        answer = self.client.post(f"/profiles/{profile_id}/start", params={"wait": True, **query})
         assert answer.status_code == 200, answer.text
         instance: dict[str, Any] = answer.json()
         assert instance["state"] == "ready", instance

@@ -8,7 +8,7 @@ import pytest
 
 APP = Path(__file__).parent.parent / "app"
 ORDER = (
-    "errors settings identifiers events findings database speculative profiles inventory placement llama_server launch "
+    "errors settings identifiers events findings data_folder database speculative profiles inventory placement llama_server launch "
     "instances proxy telemetry metrics tuner access api web main cli"
 ).split()
 FILES = sorted(path for path in APP.rglob("*.py") if path != APP / "__init__.py")

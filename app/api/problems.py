@@ -30,6 +30,7 @@ _STATUS: dict[type[PacelineError], int] = {
     errors.EngineError: 503,
     errors.LaunchRefused: 409,
     errors.InstanceNotFound: 404,
+    errors.InstanceNotRunning: 409,
     errors.InstanceFailed: 502,
     errors.WaitTimedOut: 504,
     errors.BodyInvalid: 400,

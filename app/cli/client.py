@@ -82,9 +82,7 @@ class ServiceClient:
         try:
             return response.json()
         except ValueError as failure:
-            raise ServiceUnreachable(
-                f"what answers at {self.url} is not Paceline: {path} gave no JSON; check --url"
-            ) from failure
+            raise self._foreign(f"{path} gave no JSON") from failure
 
     def completion(self, body: Mapping[str, Any]) -> str:
         """Run a completion to its end; the id under which it is recorded."""
@@ -125,13 +123,16 @@ class ServiceClient:
             "start it with `paceline serve`, or name another address with --url or PACELINE_URL"
         )
 
-    def _problem(self, response: httpx.Response) -> ServiceProblem:
+    def _foreign(self, said: str) -> ServiceUnreachable:
+        return ServiceUnreachable(f"what answers at {self.url} is not Paceline ({said}): check --url and PACELINE_URL")
+
+    def _problem(self, response: httpx.Response) -> PacelineError:
         try:
             document = response.json()
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            document = {"detail": f"{response.request.url} answered {response.status_code} {response.reason_phrase}"}
+            return self._foreign(f"{response.request.url.path} gave {response.status_code} {response.reason_phrase}")
         if isinstance(envelope := document.get("error"), dict):
             document = {"detail": envelope.get("message"), **envelope}
         return ServiceProblem({"status": response.status_code, **document})

@@ -7,21 +7,16 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli.client import ServiceClient, service_url
 from app.cli.exit_codes import Exit
+from app.cli.inventory import devices, inspect, models
 from app.cli.loading import print_outcome, start_profile
+from app.cli.options import AsJson, Url, open_client
 from app.cli.profile_document import names_a_file, read_profiles
 from app.cli.render import make_console, print_last_lines, print_report, profiles_table
 from app.cli.settings_text import settings_help
 from app.settings import load_settings
 
 Profile = Annotated[str, typer.Argument(metavar="PROFILE", help="the id of a profile", show_default=False)]
-Url = Annotated[
-    str | None,
-    typer.Option("--url", envvar="PACELINE_URL", help="the service; else PACELINE_HOST and PACELINE_PORT say where"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="print the API's JSON")]
-
 _EXIT_CODES = "Exit codes:\n\n\b\n" + "\n".join(f"  {code.value}  {code.meaning}" for code in Exit)
 
 
@@ -39,7 +34,7 @@ def command_line() -> typer.Typer:
     commands.command(epilog=f"\b\nSettings, as environment variables or in a .env file [default]:\n{settings_help()}")(
         serve
     )
-    for command in (check, start, stop, status, logs, demo):
+    for command in (check, start, stop, status, logs, devices, models, inspect, demo):
         commands.command()(command)
     return commands
 
@@ -78,7 +73,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Say what a launch would do: findings, fixes, command."""
-    with _client(url) as client:
+    with open_client(url) as client:
         if names_a_file(profile):
             asked = [(profile, client.post("/check", {"profile": d})) for d in read_profiles(Path(profile))]
         else:
@@ -101,7 +96,7 @@ def start(
 ) -> None:
     """Check and launch a profile; follow its load."""
     console = make_console()
-    with _client(url) as client:
+    with open_client(url) as client:
         instance = start_profile(client, console, profile, force=force, wait=not no_wait)
     if not print_outcome(console, instance):
         print_last_lines(console, (instance["failure"] or {}).get("last_lines", []))
@@ -116,7 +111,7 @@ def stop(
     url: Url = None,
 ) -> None:
     """Let requests finish, then stop a profile."""
-    with _client(url) as client:
+    with open_client(url) as client:
         chosen = {} if drain is None else {"drain_seconds": drain}
         instance = client.post(f"/profiles/{profile}/stop", wait=True, **chosen)
     make_console().print(f"{profile} is {instance['state']}")
@@ -124,7 +119,7 @@ def stop(
 
 def status(url: Url = None, as_json: AsJson = False) -> None:
     """Show profiles, engine and bad profile files."""
-    with _client(url) as client:
+    with open_client(url) as client:
         version, ready = client.get("/version"), client.readiness()
         profiles, instances = client.get("/profiles")["items"], client.get("/instances", limit=200)["items"]
     if as_json:
@@ -154,7 +149,7 @@ def logs(
     url: Url = None,
 ) -> None:
     """Print the last lines of a profile's engine."""
-    with _client(url) as client:
+    with open_client(url) as client:
         for line in client.get(f"/profiles/{profile}/logs", tail=tail)["items"]:
             typer.echo(line)
 
@@ -167,8 +162,3 @@ def demo(
     from app.cli.demo.walk import run_demo  # noqa: PLC0415
 
     run_demo(make_console(), folder.absolute(), serve_on=not end)
-
-
-def _client(url: str | None) -> ServiceClient:
-    settings = load_settings()
-    return ServiceClient(url or service_url(settings), settings.read_admin_key())

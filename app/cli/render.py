@@ -22,6 +22,7 @@ _STYLES = {
 # What every problem has; the rest are the typed members of this one.
 _PROBLEM_FRAME = frozenset({"type", "title", "status", "detail", "instance", "code", "message", "param", "error"})
 _NOT_KNOWN = "-"
+_INDENT = " " * 10
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -56,7 +57,8 @@ def print_findings(console: Console, findings: Sequence[Mapping[str, Any]]) -> N
             _indented(console, f"expected: {finding['expected']}; observed: {finding['observed']}{source}")
         for fix in finding["fixes"]:
             effect = f", frees {bytes_text(fix['effect_bytes'])}" if fix["effect_bytes"] else ""
-            _indented(console, f"fix: {fix['description']}{effect}: {json.dumps(fix['patch'])}")
+            # The patch is there to be copied, so it is never broken.
+            console.print(f"{_INDENT}fix: {fix['description']}{effect}: {json.dumps(fix['patch'])}", soft_wrap=True)
 
 
 def print_problem(console: Console, document: Mapping[str, Any]) -> None:
@@ -147,9 +149,10 @@ def _print_memory(console: Console, report: Mapping[str, Any]) -> None:
 
 
 def _indented(console: Console, text: str) -> None:
-    width = max(40, console.width) - 10
+    """On a terminal text keeps clear of the rule ids; a file gets it in one line."""
+    width = max(40, console.width - len(_INDENT)) if console.is_terminal else len(text) + 1
     for line in Text(text).wrap(console, width):
-        console.print(Text("          ").append_text(line))
+        console.print(f"{_INDENT}{line.plain.rstrip()}", soft_wrap=True)
 
 
 def _table(*columns: str) -> Table:

@@ -3,23 +3,45 @@
 import logging
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from app.cli.startup import StartupWatch
+from app.errors import PacelineError
 from app.main import create_app
 from app.settings import Settings
 
 
+class ServiceNotStarted(PacelineError):
+    """The service did not come up; the log above says why."""
+
+    code = "service-not-started"
+
+
 def serve(settings: Settings) -> None:
-    """Serve until a signal ends it. Raises SettingsInvalid before anything is opened."""
+    """Serve until a signal ends it. Raises SettingsInvalid before anything is opened, and what stopped the start."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     # Its every request would be two lines, one of ours and one of the engine's.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    server(settings).run()
+    watched = StartupWatch(create_app(settings))
+    try:
+        _server_of(watched, settings).run()
+    except KeyboardInterrupt:
+        # The server has stopped in order, and repeats the signal for whoever wants to know.
+        return
+    except SystemExit as end:
+        raise watched.failure or ServiceNotStarted(
+            f"the service did not come up on {settings.host} port {settings.port}; the log above says why"
+        ) from end
 
 
 def server(settings: Settings) -> uvicorn.Server:
     """The one process that serves: its state lives in it, so there is never a second worker."""
+    return _server_of(create_app(settings), settings)
+
+
+def _server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         loop="uvloop",

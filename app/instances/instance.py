@@ -1,6 +1,8 @@
 """One life of one server process. Only `live` writes its state; DESIGN.md beside this file tells the whole story."""
 
 import asyncio
+import contextlib
+import math
 import os
 import secrets
 from collections.abc import Awaitable, Callable
@@ -71,7 +73,8 @@ class Instance:
         self._exit_code: int | None = None
         self._failure: Failure | None = None
         self._leases = 0
-        self._drain_seconds = 0.0
+        self._drain_until = math.inf
+        self._draining: asyncio.Timeout | None = None
         self._stop_asked = asyncio.Event()
         self._drained = asyncio.Event()
         self._changed = asyncio.Event()
@@ -141,11 +144,12 @@ class Instance:
             self._drained.set()
 
     def ask_to_stop(self, drain_seconds: float) -> None:
-        """Stop: let running requests finish for so long, then end the process. Asking again with 0 ends the wait."""
-        self._drain_seconds = drain_seconds
+        """Stop: let running requests finish for so long, then end the process. Asking again may shorten the wait."""
+        until = asyncio.get_running_loop().time() + drain_seconds
+        self._drain_until = min(self._drain_until, until)
         self._stop_asked.set()
-        if drain_seconds == 0:
-            self._drained.set()
+        if self._draining is not None:
+            self._draining.reschedule(self._drain_until)
 
     # The life.
 
@@ -155,7 +159,7 @@ class Instance:
         self._publish(InstanceStateChanged(self.id, self.profile_id, self._state))
         try:
             self._process = await ServerProcess.start(self._argv, self._env, self.output.append)
-        except OSError as refusal:
+        except (OSError, ValueError) as refusal:
             self._fail(Failure("engine-not-started", f"The engine could not be started: {refusal}"))
             return
         exited = self._process.exited
@@ -212,7 +216,7 @@ class Instance:
             self._fail(self._named(exited.result()), exited.result())
             return
         self._enter(InstanceState.DRAINING)
-        if self._leases == 0 or self._drain_seconds == 0:
+        if self._leases == 0:
             self._drained.set()
         else:
             self._drained.clear()
@@ -223,11 +227,10 @@ class Instance:
         await self._stop(process)
 
     async def _wait_drained(self) -> None:
-        try:
-            async with asyncio.timeout(self._drain_seconds):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._drain_until) as self._draining:
                 await self._drained.wait()
-        except TimeoutError:
-            return
+        self._draining = None
 
     async def _stop(self, process: ServerProcess) -> None:
         """STOPPING until reaped. Whoever holds connections has closed them when `_enter` returns."""

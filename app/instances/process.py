@@ -1,7 +1,9 @@
 """One server process: started, read, signalled, reaped. Nothing else in the product starts one."""
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -54,6 +56,8 @@ class ServerProcess:
 
     async def _reaped(self) -> int:
         exit_code = await self._child.wait()
+        # Where the engine is a script that started the server without `exec`, the server must not outlive it.
+        self._signal(signal.SIGKILL)
         done, late = await asyncio.wait(self._readers, timeout=_LAST_WORDS_SECONDS)
         for reader in late:
             reader.cancel()
@@ -66,7 +70,7 @@ class ServerProcess:
         With a request in flight the first TERM alone would wait for it without end; the second makes the engine quit.
         """
         for seconds in (terminate_seconds, kill_seconds):
-            self._signal(self._child.terminate)
+            self._signal(signal.SIGTERM)
             await asyncio.wait({self.exited}, timeout=seconds)
             if self.exited.done():
                 return self.exited.result()
@@ -76,13 +80,12 @@ class ServerProcess:
 
     def kill(self) -> None:
         """SIGKILL."""
-        self._signal(self._child.kill)
+        self._signal(signal.SIGKILL)
 
-    def _signal(self, send: Callable[[], None]) -> None:
-        try:
-            send()
-        except ProcessLookupError:
-            return
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the whole group that the child leads."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._child.pid, number)
 
 
 async def _read_lines(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:

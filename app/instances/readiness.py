@@ -1,6 +1,7 @@
 """From "the child lives" to "it serves as the profile asks": health, identity, speculation."""
 
 import asyncio
+import os
 import socket
 import struct
 import sys
@@ -56,7 +57,9 @@ def judge(launch: Launch, slots: SlotFacts | None) -> Readiness:
 
 async def _is_ours(upstream: Upstream, pid: int, client: EngineClient) -> bool:
     if upstream.socket_path is not None and sys.platform == "linux":
-        return await asyncio.to_thread(_listener_pid, upstream.socket_path) == pid
+        listener = await asyncio.to_thread(_listener_pid, upstream.socket_path)
+        # The child leads a session of its own: what a wrapper script started belongs to it.
+        return listener == pid or os.getsid(listener) == pid
     return await client.knows_key()
 
 

@@ -4,12 +4,13 @@ import asyncio
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.errors import InstanceNotFound, LaunchRefused, ProfileNotRunning
+from app.errors import InstanceNotFound, InstanceNotRunning, LaunchRefused, ProfileNotRunning
 from app.events import Event
 from app.findings import Severity
 from app.identifiers import TimeOrderedIds, id_text
@@ -65,6 +66,8 @@ class Supervisor:
         # Planning and registering happen under one lock: a launch is planned against what the one before it took.
         self._launching = asyncio.Lock()
         self._closing = False
+        self._starting: Counter[str] = Counter()
+        self._restarts: set[asyncio.Task[Instance]] = set()
         self._empty_folder = surroundings.runtime_dir / "config"
         self._empty_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -79,9 +82,9 @@ class Supervisor:
         return sorted((life.record() for life in self._newest.values()), key=lambda record: -record.id)
 
     def is_running(self, profile_id: str) -> bool:
-        """Whether a life of the profile has not ended."""
+        """Whether a life of the profile has not ended, or is about to begin."""
         life = self._newest.get(profile_id)
-        return life is not None and not life.state.is_terminal
+        return self._starting[profile_id] > 0 or (life is not None and not life.state.is_terminal)
 
     def status(self, profile_id: str) -> Mapping[str, Any]:
         """The read-only `status` of a profile."""
@@ -112,6 +115,13 @@ class Supervisor:
 
     async def start(self, profile_id: str, *, force: bool = False) -> tuple[Instance, bool]:
         """The running instance of the profile, or a new one (then True). Raises LaunchRefused with the report."""
+        self._starting[profile_id] += 1
+        try:
+            return await self._start(profile_id, force=force)
+        finally:
+            self._starting[profile_id] -= 1
+
+    async def _start(self, profile_id: str, *, force: bool) -> tuple[Instance, bool]:
         while True:
             async with self._launching:
                 life = self._newest.get(profile_id)
@@ -123,6 +133,12 @@ class Supervisor:
             await life.until(lambda state: state.is_terminal)
 
     async def _launch(self, profile_id: str, *, force: bool) -> Instance:
+        launch = await self._checked(profile_id, force=force)
+        if self._closing:
+            raise ProfileNotRunning("the service is stopping and starts nothing new", profile=profile_id)
+        return self._register(launch)
+
+    async def _checked(self, profile_id: str, *, force: bool) -> Launch:
         stored = self._catalog.get(profile_id)
         checked = await self._check.check(stored.profile, stored.revision, force=force)
         if checked.launch is None:
@@ -131,9 +147,9 @@ class Supervisor:
                 f"profile {profile_id!r} is not launched: " + " ".join(f"[{f.rule}] {f.message}" for f in errors),
                 checked.report,
             )
-        if self._closing:
-            raise ProfileNotRunning("the service is stopping and starts nothing new", profile=profile_id)
-        return self._register(checked.launch)
+        # While the files were read, the profile may have gone: ProfileNotFound then.
+        self._catalog.get(profile_id)
+        return checked.launch
 
     def _register(self, launch: Launch) -> Instance:
         identifier = self._ids.next()
@@ -173,21 +189,43 @@ class Supervisor:
         return life.lease()
 
     def stop(self, profile_id: str, drain_seconds: float) -> Instance:
-        """Ask the profile's instance to stop; a terminal one is returned as it is. Raises ProfileNotRunning."""
+        """Ask the profile's instance to stop; a terminal one is returned as it is. Raises InstanceNotRunning."""
         life = self._newest.get(profile_id)
         if life is None:
             self._catalog.get(profile_id)
-            raise ProfileNotRunning(f"profile {profile_id!r} is not running", profile=profile_id)
+            raise InstanceNotRunning(f"profile {profile_id!r} has no instance to stop", profile=profile_id)
         life.ask_to_stop(drain_seconds)
         return life
 
-    async def restart(self, profile_id: str, drain_seconds: float, *, force: bool = False) -> Instance:
-        """Stop what runs, then start anew."""
-        if self.is_running(profile_id):
-            life = self.stop(profile_id, drain_seconds)
+    async def restart(self, profile_id: str, drain_seconds: float, *, force: bool = False) -> asyncio.Task[Instance]:
+        """Stop what runs, then start anew: a task that ends with the new instance.
+
+        The check comes first: a profile that would be refused goes on serving as it is. Raises LaunchRefused.
+        """
+        await self._checked(profile_id, force=force)
+        task = asyncio.create_task(self._restart(profile_id, drain_seconds, force=force))
+        self._restarts.add(task)
+        task.add_done_callback(self._restarted)
+        return task
+
+    def _restarted(self, task: asyncio.Task[Instance]) -> None:
+        self._restarts.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            _log.error("a restart did not come to its start: %s", failure)
+
+    async def _restart(self, profile_id: str, drain_seconds: float, *, force: bool) -> Instance:
+        life = self._newest.get(profile_id)
+        if life is not None and not life.state.is_terminal:
+            life.ask_to_stop(drain_seconds)
             await life.until(lambda state: state.is_terminal)
         started, _ = await self.start(profile_id, force=force)
         return started
+
+    def forget(self, profile_id: str) -> None:
+        """The profile is gone: a later one of that id starts without its past."""
+        life = self._newest.get(profile_id)
+        if life is not None and life.state.is_terminal:
+            del self._newest[profile_id]
 
     async def close(self, drain_seconds: float) -> None:
         """Stop every instance and wait until all are reaped."""

@@ -5,10 +5,20 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryHolder:
+    """A process that is not ours and holds memory of a device; `used_bytes` is None where the driver does not tell."""
+
+    pid: int
+    used_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One device as the engine names it (`CUDA0`, `Vulkan1`, `RPC0`, …); memory in bytes, 0 where it is not told.
 
-    `uuid` and `pci_bus_id` are known only where a driver was asked too.
+    `uuid` and `pci_bus_id` are known only where a driver was asked too; `uuid` may be that of a MIG slice. The memory
+    of an `integrated` device is the host's: both figures are about one budget. `holders` are processes that are not
+    ours. `mismatch` says why the driver's figures could not be attached to this device.
     """
 
     name: str
@@ -18,25 +28,39 @@ class Device:
     uuid: str | None = None
     pci_bus_id: str | None = None
     integrated: bool = False
+    holders: Sequence[MemoryHolder] = ()
+    mismatch: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine around the devices; None where a figure cannot be known."""
+    """The machine around the devices, within a container's limits; None where a figure cannot be known."""
 
     total_bytes: int | None = None
     available_bytes: int | None = None
     physical_cores: int | None = None
+    numa_nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Devices in the engine's order, and the host."""
+    """Devices in the engine's order, and the host.
+
+    `unlisted` describes cards that the driver shows and the engine does not list. `driver_problem` says why a driver
+    that answered before does not answer now.
+    """
 
     devices: Sequence[Device] = ()
     host: Host = Host()
+    unlisted: Sequence[str] = ()
+    driver_problem: str | None = None
 
     @property
     def device_names(self) -> tuple[str, ...]:
         """The names a profile may use, in the engine's order."""
         return tuple(device.name for device in self.devices)
+
+    @property
+    def unified_names(self) -> tuple[str, ...]:
+        """Devices that share one budget with the host: what they take is not there for it, and the other way round."""
+        return tuple(device.name for device in self.devices if device.integrated)

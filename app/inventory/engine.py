@@ -28,7 +28,8 @@ class EngineFacts:
     """One engine: how it is started, its build, its flags by spelling, the methods and devices it knows.
 
     `build` names the engine in records. A source build of llama.cpp has no build number, so it is a digest of the
-    program where the version says nothing.
+    program where the version says nothing. `device_backends` are the kinds of devices that this build could drive, None
+    where that cannot be told.
     """
 
     kind: EngineKind
@@ -37,6 +38,7 @@ class EngineFacts:
     flags: Mapping[str, EngineFlag] = field(default_factory=dict)
     spec_types: frozenset[str] = frozenset()
     devices: Sequence[Device] = ()
+    device_backends: frozenset[str] | None = None
 
     @property
     def takes_devices(self) -> bool:

@@ -1,8 +1,8 @@
 """The check, read from top to bottom: files -> case -> findings -> flags -> report. A start executes what it made."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ from app.errors import ModelFileError
 from app.findings import Finding, blocking
 from app.inventory.devices import Device, Machine
 from app.inventory.engine import EngineFacts
-from app.inventory.host import host_now
 from app.inventory.models import ModelFile, read_model, resolve_model_path
+from app.inventory.vocabulary import first_different_token
 from app.launch.report import Checked, Launch, PlacementReport, verdict_of
 from app.llama_server.extra_args import PATH_VALUED, read_flags
 from app.llama_server.flags import LaunchFiles, ListenAddress, command_line, launch_flags
@@ -22,9 +22,23 @@ from app.placement.case import LaunchCase
 from app.placement.resolve import ResolvedLaunch, resolve
 from app.placement.rules import judge
 from app.placement.rules.files import unreadable
-from app.profiles.profile import LaunchProfile
+from app.profiles.profile import LaunchProfile, Serving
+from app.speculative.parameters import Method
 
 _SYSTEM_CONFIG = Path("/etc/llama.cpp/config.ini")
+# Fields of the interface whose turn has not come; each leaves this list with the work that honours it.
+_WITHOUT_EFFECT = (
+    "idle_timeout_seconds",
+    "autostart",
+    "pinned",
+    "priority",
+    "max_concurrency",
+    "queue_limit",
+    "queue_timeout_seconds",
+    "allow_wrong_logprobs",
+    "strip_parameters",
+    "set_parameters",
+)
 _PLACEHOLDER = ListenAddress(socket_path="<socket>")
 
 
@@ -37,12 +51,14 @@ class _Files:
     projector: Path | None
     extra: tuple[str, ...]
     problems: tuple[Finding, ...]
+    first_different_token: int | None = None
 
 
 class LaunchCheck:
     """Judges profiles against the engine, the machine and the model folders.
 
-    `claims` answers, for one profile, which other profiles use each of its names.
+    `claims` answers, for one profile, which other profiles use each of its names; `machine` what a launch with these
+    variables would meet on this machine now.
     """
 
     def __init__(
@@ -51,11 +67,13 @@ class LaunchCheck:
         model_dirs: Sequence[Path],
         rpc: Sequence[str],
         claims: Callable[[LaunchProfile], Mapping[str, Sequence[str]]],
+        machine: Callable[[Mapping[str, str]], Awaitable[Machine]],
     ) -> None:
         self._probe = probe
         self._model_dirs = tuple(model_dirs)
         self._rpc = tuple(rpc)
         self._claims = claims
+        self._machine = machine
 
     async def check(
         self, profile: LaunchProfile, revision: int, *, machine: Machine | None = None, force: bool = False
@@ -66,19 +84,23 @@ class LaunchCheck:
         """
         engine = await self._probe.facts()
         files = await asyncio.to_thread(self._read_files, profile, engine)
+        if machine is None:
+            machine = await self._machine(profile.env)
         case = LaunchCase(
             profile=profile,
-            machine=machine or Machine(engine.devices, host_now()),
-            engine=engine,
+            machine=machine,
+            # The devices of the machine that is asked about, which may be another one.
+            engine=replace(engine, devices=machine.devices),
             target=files.target,
             draft=files.draft,
             unreadable=files.problems,
             claims=self._claims(profile),
             rpc=self._rpc,
+            first_different_token=files.first_different_token,
         )
         resolved = resolve(case)
         own_flags = self._flags(case, resolved, files)
-        verdicts = [*judge(case), *judge_engine(case, own_flags), *_unknowns()]
+        verdicts = [*judge(case), *judge_engine(case, own_flags), *_unknowns(profile)]
         flags = (*own_flags, *files.extra)
         report = _report(case, resolved, flags, verdicts)
         if files.target is None or blocking(verdicts, force=force):
@@ -113,7 +135,13 @@ class LaunchCheck:
         draft_model = model("draft", draft.path if draft else None)
         projector = model("projector", profile.projector)
         extra = self._confine_paths(profile, engine, problems)
-        return _Files(target, draft_model, projector.path if projector else None, extra, tuple(problems))
+        different: int | None = None
+        if profile.speculation.method is Method.DRAFT and target is not None and draft_model is not None:
+            try:
+                different = first_different_token(target, draft_model)
+            except ModelFileError as failure:
+                problems.append(unreadable("draft", failure))
+        return _Files(target, draft_model, projector.path if projector else None, extra, tuple(problems), different)
 
     def _confine_paths(self, profile: LaunchProfile, engine: EngineFacts, problems: list[Finding]) -> tuple[str, ...]:
         """The extra arguments with every file they name resolved inside the model folders."""
@@ -136,8 +164,8 @@ class LaunchCheck:
         return tuple(words)
 
 
-def _unknowns() -> list[Finding]:
-    """What this check cannot know is said, never passed over."""
+def _unknowns(profile: LaunchProfile) -> list[Finding]:
+    """What this check cannot know, and what this version does not do, is said, never passed over."""
     found = [
         findings.warning(
             "memory-unplanned",
@@ -147,6 +175,17 @@ def _unknowns() -> list[Finding]:
             evidence="partial",
         )
     ]
+    idle = sorted(name for name in _WITHOUT_EFFECT if getattr(profile.serving, name) != getattr(Serving(), name))
+    if idle:
+        found.append(
+            findings.warning(
+                "setting-without-effect",
+                f"This version stores serving.{', serving.'.join(idle)}, and does not act on it yet.",
+                expected="settings that have an effect",
+                observed=", ".join(idle),
+                evidence="the profile",
+            )
+        )
     if _SYSTEM_CONFIG.exists():
         found.append(
             findings.warning(

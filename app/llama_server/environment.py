@@ -8,11 +8,15 @@ _DROPPED_PREFIXES = ("LLAMA_", "AIP_", "PACELINE_")
 
 ALLOWED_NAMES = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
 ALLOWED_PREFIXES = ("GGML_", "ONEAPI_", "OMP_")
+# Of those families, what names a file: `GGML_BACKEND_PATH` and `OMP_TOOL_LIBRARIES` load libraries.
+_NAMES_A_FILE = ("PATH", "LIB", "FILE", "DIR", "TOOL", "CACHE", "DUMP")
 
 
 def is_allowed(name: str) -> bool:
     """Whether a profile may set this variable: an allowlist, so that none can load code or reconfigure the engine."""
-    return name in ALLOWED_NAMES or name.startswith(ALLOWED_PREFIXES)
+    if name in ALLOWED_NAMES:
+        return True
+    return name.startswith(ALLOWED_PREFIXES) and not any(word in name for word in _NAMES_A_FILE)
 
 
 def child_environment(

@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+import signal
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app.errors import EngineUnusable
+from app.inventory.devices import Device
 from app.inventory.engine import EngineFacts, EngineKind
+from app.llama_server.backends import device_backends
 from app.llama_server.build import build_name
 from app.llama_server.engine import EngineCommand
 from app.llama_server.environment import child_environment
@@ -43,12 +46,23 @@ class EngineProbe:
                 self._known = (identity, await self._ask(engine))
             return self._known[1]
 
-    async def _ask(self, engine: EngineCommand) -> EngineFacts:
+    async def list_devices(self, env: Mapping[str, str]) -> tuple[Device, ...]:
+        """The devices as the engine lists them now, under these variables of a profile.
+
+        Raises EngineNotFound or EngineUnusable.
+        """
+        return parse_devices(await self._devices_text(self._find(), env))
+
+    async def _devices_text(self, engine: EngineCommand, env: Mapping[str, str]) -> str:
         rpc = ("--rpc", ",".join(self._rpc)) if self._rpc and engine.kind is not EngineKind.EMBEDDED else ()
-        version, help_text, devices = await asyncio.gather(
+        return await _question(engine, *rpc, "--list-devices", env=env)
+
+    async def _ask(self, engine: EngineCommand) -> EngineFacts:
+        version, help_text, devices, backends = await asyncio.gather(
             _question(engine, "--version"),
             _question(engine, "--help"),
-            _question(engine, *rpc, "--list-devices"),
+            self._devices_text(engine, {}),
+            asyncio.to_thread(device_backends, engine.program),
         )
         flags = parse_flags(help_text)
         if "--model" not in flags or "--spec-type" not in flags:
@@ -63,20 +77,25 @@ class EngineProbe:
             flags=flags,
             spec_types=parse_spec_types(flags, help_text),
             devices=parse_devices(devices),
+            device_backends=backends,
         )
 
 
-async def _question(engine: EngineCommand, *arguments: str) -> str:
-    """Standard output and error of one short run, together."""
+async def _question(engine: EngineCommand, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """Standard output and error of one short run, together; `env` are variables of a profile."""
     with tempfile.TemporaryDirectory(prefix="paceline-") as empty_folder:
-        child = await asyncio.create_subprocess_exec(
-            *engine.command,
-            *arguments,
-            env=child_environment(os.environ, {}, empty_folder=empty_folder),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *engine.command,
+                *arguments,
+                env=child_environment(os.environ, env or {}, empty_folder=empty_folder),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as refusal:
+            raise EngineUnusable(f"{engine.program} cannot be started: {refusal.strerror}") from refusal
         try:
             output, _ = await asyncio.wait_for(child.communicate(), _DEADLINE_SECONDS)
         except TimeoutError:
@@ -85,7 +104,8 @@ async def _question(engine: EngineCommand, *arguments: str) -> str:
             ) from None
         finally:
             if child.returncode is None:
-                child.kill()
+                # The whole group: the engine may be a wrapper's child.
+                os.killpg(child.pid, signal.SIGKILL)
                 await child.wait()
     text = output.decode("utf-8", "replace")
     if child.returncode != 0:

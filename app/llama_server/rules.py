@@ -1,10 +1,13 @@
 """Rules on what the engine takes: flags, environment, methods. Pure."""
 
+import re
+
 from app import findings
 from app.findings import Finding, Fix
 from app.llama_server.environment import ALLOWED_NAMES, ALLOWED_PREFIXES, is_allowed
 from app.llama_server.extra_args import OWNED_BY_FIELD, ExtraFlag, read_flags, refusal
 from app.llama_server.extra_args import is_allowed as is_flag_allowed
+from app.llama_server.extra_rules import RULES as EXTRA_RULES
 from app.llama_server.flags import SPEC_TYPES
 from app.llama_server.help_text import is_removed
 from app.placement.case import LaunchCase
@@ -12,7 +15,14 @@ from app.placement.case import LaunchCase
 
 def judge_engine(case: LaunchCase, emitted: tuple[str, ...]) -> list[Finding]:
     """Every verdict on what would be given to the engine; `emitted` are the flags built from the profile."""
-    return [*flag_unknown(case, emitted), *flag_reserved(case), *env_reserved(case), *method_unsupported(case)]
+    return [
+        *flag_unknown(case, emitted),
+        *flag_reserved(case),
+        *flag_value(case),
+        *env_reserved(case),
+        *method_unsupported(case),
+        *(found for rule in EXTRA_RULES if (found := rule(case)) is not None),
+    ]
 
 
 def flag_unknown(case: LaunchCase, emitted: tuple[str, ...]) -> list[Finding]:
@@ -67,6 +77,48 @@ def flag_reserved(case: LaunchCase) -> list[Finding]:
     ]
 
 
+def flag_value(case: LaunchCase) -> list[Finding]:
+    """Values that the engine cannot read: it would take the next flag for one, or exit at once."""
+    found = [
+        findings.error(
+            "flag-value",
+            f"{flag.name} in extra_args has no value: the engine would take what follows for it.",
+            expected=f"a value after {flag.name}",
+            observed="the end of extra_args",
+            evidence="the engine's --help",
+            fixes=_without(case, flag),
+        )
+        for flag in read_flags(case.profile.extra_args, case.engine.flags)
+        if flag.known is not None and flag.known.takes_value and flag.at is None
+    ]
+    wrong = [entry for entry in case.profile.placement.override_tensor if not _is_override(entry)]
+    if wrong:
+        kept = [entry for entry in case.profile.placement.override_tensor if entry not in wrong]
+        found.append(
+            findings.error(
+                "flag-value",
+                f"placement.override_tensor holds {', '.join(map(repr, wrong))}, which is not `pattern=buffer`.",
+                expected="a regular expression without commas, `=`, the name of a buffer type such as CPU",
+                observed=", ".join(wrong),
+                evidence="the profile",
+                fixes=[Fix("Leave them out", {"placement": {"override_tensor": kept}})],
+            )
+        )
+    return found
+
+
+def _is_override(entry: str) -> bool:
+    """The engine splits at every comma, and at the first `=`."""
+    pattern, equals, buffer = entry.partition("=")
+    if not (pattern and equals and buffer) or "," in entry:
+        return False
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
+
+
 def _without(case: LaunchCase, flag: ExtraFlag) -> list[Fix]:
     kept: list[str] = []
     words = case.profile.extra_args
@@ -83,6 +135,7 @@ def env_reserved(case: LaunchCase) -> list[Finding]:
     if not refused:
         return []
     allowed = ", ".join([*sorted(ALLOWED_NAMES), *(f"{prefix}*" for prefix in ALLOWED_PREFIXES)])
+    allowed += " (but none that names a file or a library)"
     return [
         findings.error(
             "env-reserved",

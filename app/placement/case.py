@@ -16,7 +16,8 @@ class LaunchCase:
 
     `target` and `draft` are None where there is no such file or it cannot be read (`unreadable` then says why, and the
     rules that would need it stay silent). `claims` lists, for each name of this profile, the other profiles that
-    answer to it.
+    answer to it. `first_different_token` is the lowest token id, of those that an ordinary draft must share with its
+    target, whose text differs; None where none does, or the method does not draft that way.
     """
 
     profile: LaunchProfile
@@ -27,3 +28,4 @@ class LaunchCase:
     unreadable: Sequence[Finding] = ()
     claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rpc: Sequence[str] = ()
+    first_different_token: int | None = None

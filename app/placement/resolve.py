@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 from app.inventory.devices import Host
 from app.placement.case import LaunchCase
-from app.profiles.profile import GpuLayers, LaunchProfile
-from app.speculative.parameters import Method
+from app.placement.drafting import trained_draft_tokens
+from app.placement.layers import Layout, assign
+from app.profiles.profile import GpuLayers
 
 _DEFAULT_CONTEXT_TOKENS = 8192
 _PROMPT_CACHE_MAX_BYTES = 8 << 30
 _HOST_SHARE_OF_PROMPT_CACHE = 8
 NO_DEVICE = "none"
+# Where the target cannot be read: enough for every device to get some.
+_UNKNOWN_BLOCKS = 1023
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,13 @@ def resolve(case: LaunchCase) -> ResolvedLaunch:
     context = profile.context
     size = context.size if context.size is not None else _default_context(case) * context.slots
     devices = profile.placement.devices
-    used = case.engine.device_names if devices is None else tuple(name for name in devices if name != NO_DEVICE)
+    used = case.machine.device_names if devices is None else tuple(name for name in devices if name != NO_DEVICE)
     draft = profile.speculation.draft if profile.speculation.method.takes_draft_model else None
     return ResolvedLaunch(
         devices=used,
         context_size=size,
         context_per_slot=size if context.unified_kv else size // context.slots,
-        draft_device=None if draft is None else draft.device or output_device(profile, used),
+        draft_device=None if draft is None else draft.device or output_device(case, used),
         draft_gpu_layers=None if draft is None else draft.gpu_layers,
         draft_tokens_max=_effective_draft_tokens(case),
         prompt_cache_bytes=(
@@ -53,20 +56,28 @@ def resolve(case: LaunchCase) -> ResolvedLaunch:
     )
 
 
-def output_device(profile: LaunchProfile, devices: tuple[str, ...]) -> str:
+def layout_of(case: LaunchCase, devices: tuple[str, ...]) -> Layout:
+    """Where every unit of the target goes, when its layers may use these devices."""
+    placement = case.profile.placement
+    free_bytes = {device.name: device.free_bytes for device in case.machine.devices}
+    return assign(
+        (case.target.block_count if case.target else _UNKNOWN_BLOCKS) + 1,
+        devices,
+        placement.gpu_layers,
+        placement.split_mode,
+        placement.tensor_split,
+        placement.main_gpu,
+        [free_bytes.get(name, 0) for name in devices],
+    )
+
+
+def output_device(case: LaunchCase, devices: tuple[str, ...]) -> str:
     """The device that holds the output layer, or `none` where that is the host.
 
-    The output layer is the last unit, so it goes with the last device that has a share; with split mode `none` one
-    device has all.
+    The output layer is the last unit. With very uneven shares that can be another device than the last.
     """
-    placement = profile.placement
-    if not devices or placement.gpu_layers == 0:
-        return NO_DEVICE
-    if placement.split_mode == "none":
-        return devices[min(placement.main_gpu, len(devices) - 1)]
-    shares = placement.tensor_split or ()
-    with_share = [name for name, share in zip(devices, shares, strict=False) if share > 0]
-    return with_share[-1] if with_share else devices[-1]
+    layout = layout_of(case, devices)
+    return NO_DEVICE if layout.output is None else layout.devices[layout.output]
 
 
 def _default_context(case: LaunchCase) -> int:
@@ -82,14 +93,7 @@ def _default_prompt_cache_bytes(host: Host) -> int:
 
 
 def _effective_draft_tokens(case: LaunchCase) -> int:
-    """Block drafters are clamped by the engine to the block they were trained for.
-
-    DFlash fills a block whose first place is the last token; DSpark begins with its first draft token.
-    """
-    wanted = case.profile.speculation.draft_tokens_max
-    block = case.draft.block_size if case.draft else None
-    if block and case.profile.speculation.method is Method.DFLASH:
-        return min(wanted, block - 1)
-    if block and case.profile.speculation.method is Method.DSPARK:
-        return min(wanted, block)
-    return wanted
+    """The engine clamps drafts to what the drafter was trained for."""
+    speculation = case.profile.speculation
+    trained = trained_draft_tokens(speculation.method, case.target, case.draft)
+    return speculation.draft_tokens_max if trained is None else min(speculation.draft_tokens_max, trained)

@@ -228,8 +228,13 @@ class ProfileCatalog:
             raise ProfileInUse(f'profile "{profile_id}" runs: stop it first', profile_id=profile_id)
 
         async def change() -> None:
-            await self._database.write(lambda session: mark_deleted(session, profile_id, now))
+            # Out of sight first: from here on nobody can start it.
             self._show({other: stored for other, stored in self._profiles.items() if other != profile_id})
+            try:
+                await self._database.write(lambda session: mark_deleted(session, profile_id, now))
+            except BaseException:
+                self._show({**self._profiles, profile_id: current})
+                raise
             self._publish(ProfileDeleted(profile_id))
 
         await _carried_through(change())

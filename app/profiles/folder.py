@@ -75,6 +75,9 @@ def _file_state(file: Path) -> tuple[int, ...] | None:
 
 def _read_file(file: Path) -> tuple[list[tuple[LaunchProfile, int]], list[FileProblem]]:
     try:
+        # A pipe would keep us waiting for a writer.
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            return [], [FileProblem(file.name, None, "is not a regular file")]
         with file.open("rb") as stream:
             raw = stream.read(_FILE_MOST_BYTES + 1)
     except OSError as failure:

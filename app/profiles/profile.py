@@ -11,14 +11,16 @@ from app.speculative.parameters import Method
 PROFILE_ID_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"]
-GpuLayers = Annotated[int, Field(ge=0)] | Literal["all", "auto"]
-CpuMoeLayers = Annotated[int, Field(ge=0)] | Literal["all"]
+GpuLayers = Annotated[int, Field(ge=0, le=1 << 20)] | Literal["all", "auto"]
+CpuMoeLayers = Annotated[int, Field(ge=0, le=1 << 20)] | Literal["all"]
 
 
 def _printable(text: str) -> str:
-    """Control characters would break log lines and argument lists."""
+    """Control characters would break log lines and argument lists; half of a pair cannot be written at all."""
     if any(ord(character) < 0x20 or ord(character) == 0x7F for character in text):
         raise ValueError("must not contain control characters")
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in text):
+        raise ValueError("must not contain lone surrogates")
     return text
 
 
@@ -103,7 +105,7 @@ class Context(_Part):
     ubatch_size: int = Field(512, ge=1, le=1 << 20)
     flash_attention: Literal["on", "off", "auto"] = "auto"
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
-    prompt_cache_bytes: Annotated[int, Field(ge=0)] | None = None
+    prompt_cache_bytes: Annotated[int, Field(ge=0, le=1 << 50)] | None = None
 
 
 class Serving(_Part):

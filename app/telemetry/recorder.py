@@ -3,11 +3,10 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from sqlalchemy.dialects.sqlite import insert
 from sqlmodel import Session
 
 from app.database import Database
@@ -87,10 +86,8 @@ class Recorder:
         if not taken:
             return 0
         try:
-            rows = self._rows(session, taken)
-            # A request that was told twice must not cost the rest of the batch.
-            statement = insert(RequestRow).on_conflict_do_nothing()
-            return session.connection().execute(statement, rows).rowcount
+            # Plain SQL and tuples: to compile and to check every row again would cost more than SQLite's own work.
+            return session.connection().exec_driver_sql(_INSERT, self._rows(session, taken)).rowcount
         except BaseException:
             self._forget()
             raise
@@ -112,59 +109,67 @@ class Recorder:
         self._labels.forget()
         self._contexts.forget()
 
-    def _rows(self, session: Session, events: Iterable[RequestFinished]) -> list[dict[str, Any]]:
-        texts = {event.request_id: _texts(event) for event in events}
-        wanted = {text for named in texts.values() for text in named.values() if text is not None}
-        numbers = self._labels.numbers(session, wanted)
-        return [
-            {
-                **_integers(event),
-                "context_id": self._context_id(session, event),
-                **{
-                    f"{name}_label": None if text is None else numbers[text]
-                    for name, text in texts[event.request_id].items()
-                },
-            }
-            for event in events
-        ]
+    def _rows(self, session: Session, events: Sequence[RequestFinished]) -> list[tuple[Any, ...]]:
+        storable = {text: _storable(text) for event in events for text in _texts(event) if text is not None}
+        numbers = self._labels.numbers(session, storable.values())
+        labels: dict[str | None, int | None] = {text: numbers[stored] for text, stored in storable.items()}
+        labels[None] = None
+        return [_row(event, self._context_id(session, event), labels) for event in events]
 
     def _context_id(self, session: Session, event: RequestFinished) -> int | None:
         served_by = event.context or event.profile_id
         return None if served_by is None else self._contexts.number(session, served_by)
 
 
-def _texts(event: RequestFinished) -> dict[str, str | None]:
-    return {
-        "requested_model": _storable(event.requested_model),
-        "route_reason": _storable(event.route_reason),
-        "error": _storable(event.report.error if event.error is None else event.error),
-        "finish_reason": _storable(event.report.finish_reason),
-    }
+def _texts(event: RequestFinished) -> tuple[str | None, ...]:
+    return event.requested_model, event.route_reason, _error(event), event.report.finish_reason
 
 
-def _integers(event: RequestFinished) -> dict[str, Any]:
+def _error(event: RequestFinished) -> str | None:
+    return event.report.error if event.error is None else event.error
+
+
+_COLUMNS = (
+    "id context_id instance_id requested_model_label route_reason_label endpoint_code stream outcome_code status_code "
+    "error_label queue_us time_to_first_token_us duration_us prompt_tokens cached_tokens generated_tokens prompt_us "
+    "generation_us draft_tokens accepted_tokens finish_reason_label client_request_id"
+).split()
+# A request that was told twice must not cost the rest of the batch.
+_INSERT = (
+    f"INSERT INTO {RequestRow.__tablename__} ({', '.join(_COLUMNS)}) "  # noqa: S608 - nothing here comes from outside
+    f"VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT DO NOTHING"
+)
+
+
+def _row(event: RequestFinished, context_id: int | None, labels: Mapping[str | None, int | None]) -> tuple[Any, ...]:
+    """The values of `_COLUMNS`, in that order."""
     report = event.report
-    return {
-        "id": event.request_id,
-        "instance_id": event.instance_id,
-        "endpoint_code": ENDPOINTS.encode(event.endpoint),
-        "stream": event.stream,
-        "outcome_code": OUTCOMES.encode(event.outcome),
-        "status_code": event.status_code,
-        "queue_us": event.queue_us,
-        "time_to_first_token_us": event.time_to_first_token_us,
-        "duration_us": event.duration_us,
-        "prompt_tokens": report.prompt_tokens,
-        "cached_tokens": report.cached_tokens,
-        "generated_tokens": report.generated_tokens,
-        "prompt_us": report.prompt_us,
-        "generation_us": report.generation_us,
-        "draft_tokens": report.draft_tokens,
-        "accepted_tokens": report.accepted_tokens,
-        "client_request_id": _storable(event.client_request_id, CLIENT_REQUEST_ID_MOST),
-    }
+    return (
+        event.request_id,
+        context_id,
+        event.instance_id,
+        labels[event.requested_model],
+        labels[event.route_reason],
+        ENDPOINTS.encode(event.endpoint),
+        event.stream,
+        OUTCOMES.encode(event.outcome),
+        event.status_code,
+        labels[_error(event)],
+        event.queue_us,
+        event.time_to_first_token_us,
+        event.duration_us,
+        report.prompt_tokens,
+        report.cached_tokens,
+        report.generated_tokens,
+        report.prompt_us,
+        report.generation_us,
+        report.draft_tokens,
+        report.accepted_tokens,
+        labels[report.finish_reason],
+        None if event.client_request_id is None else _storable(event.client_request_id, CLIENT_REQUEST_ID_MOST),
+    )
 
 
-def _storable(text: str | None, most: int = _TEXT_MOST) -> str | None:
+def _storable(text: str, most: int = _TEXT_MOST) -> str:
     """JSON can smuggle in half a surrogate pair, which SQLite refuses to take."""
-    return None if text is None else text[:most].encode("utf-8", "replace").decode("utf-8")
+    return text[:most].encode("utf-8", "replace").decode("utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.faulty_engine import ended as until_ended
 from fixtures.rpc_servers import rpc_server
 from fixtures.shapes import SHAPES, Shape, serve_with_exact_counts
 from fixtures.tiny_models import WRONG_AFTER_D, TinyModels, write_dense
@@ -19,20 +20,27 @@ pytestmark = pytest.mark.engine
 # Enough to keep one thread busy for minutes.
 ENDLESS_TOKENS = 100_000
 LONG_CONTEXT_TOKENS = 1 << 18
+# The engine notices within a second that a client who does not stream has left.
+TERMINATE_SECONDS = 2.0
 
 
 @pytest.fixture(scope="module")
 def real(tiny: TinyModels, engine_path: Path) -> Iterator[Service]:
     """A service on the real engine, without any device."""
-    with short_folder() as folder, running_service(_settings(folder, tiny, engine_path)) as service:
+    with (
+        short_folder() as folder,
+        running_service(_settings(folder, tiny, engine_path, terminate_seconds=TERMINATE_SECONDS)) as service,
+    ):
         yield service
 
 
 @pytest.fixture(scope="module")
 def two_devices(tiny: TinyModels, engine_path: Path, rpc_devices: tuple[str, str]) -> Iterator[Service]:
     """The same with RPC0 and RPC1."""
-    settings = _settings
-    with short_folder() as folder, running_service(settings(folder, tiny, engine_path, rpc=rpc_devices)) as service:
+    with (
+        short_folder() as folder,
+        running_service(_settings(folder, tiny, engine_path, rpc=rpc_devices)) as service,
+    ):
         yield service
 
 
@@ -76,7 +84,6 @@ DUAL_HOST = _on_devices("dual-draft-on-host", "dspark-dual-gpu", "dense_target",
         (HYBRID_PART, "RPC0"),
         # With tensors of its own a drafter runs on any device, also away from the target's output.
         (DUAL_OWN, "RPC0"),
-        (DUAL_HOST, "none"),
     ],
     ids=lambda value: value.id if isinstance(value, Shape) else value,
 )
@@ -87,29 +94,37 @@ def test_a_dspark_placement_on_devices(two_devices: Service, tiny: TinyModels, s
     assert argv.index("--rpc") < argv.index("--device")
 
 
+def test_a_draft_on_the_host_beside_devices_can_be_forced(two_devices: Service, tiny: TinyModels) -> None:
+    document = DUAL_HOST.document(tiny, draft_device="none")
+    argv = serve_with_exact_counts(two_devices, DUAL_HOST, document, judged="draft-on-host")["argv"]
+    assert argv[argv.index("--spec-draft-device") + 1] == "none"
+
+
 def test_a_draft_without_a_device_goes_to_the_output_layer(two_devices: Service, tiny: TinyModels) -> None:
     shape = _on_devices("dual-left-open", "dspark-dual-gpu", "dense_target", "dspark")
     argv = serve_with_exact_counts(two_devices, shape, shape.document(tiny, draft_device=None))["argv"]
     assert argv[argv.index("--spec-draft-device") + 1] == "RPC1"
 
 
-def test_speculation_that_never_began_is_seen_in_the_slots(real: Service, tiny: TinyModels) -> None:
-    # Without a confidence head the engine drops such a drafter and becomes ready all the same.
-    real.add(
-        {
-            "id": "silent",
-            "target": {"path": tiny.dense_target.name},
-            "speculation": {
-                "method": "dspark", "draft": {"path": tiny.dspark.name}, "draft_probability_min": 0.5,
-            },
-            "context": {"threads": 1},
-        }
-    )  # fmt: skip
-    answer = real.client.post("/profiles/silent/start", params={"wait": True, "force": True})
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["degradations"] == ["speculation-inactive"]
-    assert answer.json()["speculation"]["active"] is False
-    real.stop("silent")
+def test_speculation_that_never_began_is_seen_in_the_slots(tiny: TinyModels, engine_path: Path, tmp_path: Path) -> None:
+    """The engine drops a drafter without a confidence head where a threshold is set, and becomes ready all the same."""
+    wrapper = tmp_path / "llama-server"
+    wrapper.write_text(f'#!/bin/sh\nexec "{engine_path}" "$@" --spec-draft-p-min 0.5\n')
+    wrapper.chmod(0o755)
+    with short_folder() as folder, running_service(_settings(folder, tiny, wrapper)) as service:
+        service.add(
+            {
+                "id": "silent",
+                "target": {"path": tiny.dense_target.name},
+                "speculation": {"method": "dspark", "draft": {"path": tiny.dspark.name}},
+                "context": {"threads": 1},
+            }
+        )
+        instance = service.start("silent")
+        assert instance["degradations"] == ["speculation-inactive"]
+        assert (instance["speculation"]["asked"], instance["speculation"]["active"]) == (True, False)
+        row = service.row(service.complete("silent"))
+        assert (row["outcome"], row["draft_tokens"]) == ("completed", None)
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +140,10 @@ def endless(real: Service, tiny: TinyModels) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [[True], [False], [True, False]], ids=["stream", "whole", "both"])
 def test_a_stop_ends_requests_in_flight(real: Service, endless: str, streams: list[bool]) -> None:
+    """Earns the bound on every stop: the engine by itself would wait for its clients without end."""
     instance = real.start(endless)
     bodies = [completion(endless, max_tokens=ENDLESS_TOKENS, stream=stream) for stream in streams]
     requests = [InFlight(real, body) for body in bodies]
@@ -136,9 +153,11 @@ def test_a_stop_ends_requests_in_flight(real: Service, endless: str, streams: li
 
     began = time.monotonic()
     ended = real.stop(endless, drain_seconds=0)
-    # The first TERM suffices, since the connections were closed before it.
-    assert time.monotonic() - began < 4
-    assert (ended["state"], ended["exit_code"], ended["reason"]) == ("stopped", 0, None)
+    assert time.monotonic() - began < 2 * TERMINATE_SECONDS
+    # The engine's handler of TERM takes the lock of its task queue. Where the signal meets the holder of that lock
+    # the engine hangs, and only the second TERM ends it, with exit code 1.
+    assert ended["exit_code"] in (0, 1)
+    assert (ended["state"], ended["reason"]) == ("stopped", None)
     assert wait_for_end(instance["pid"], 0)
     for request, stream in zip(requests, streams, strict=True):
         answer, failure = request.outcome()
@@ -195,11 +214,6 @@ def test_a_lost_device_ends_the_instance(tiny: TinyModels, engine_path: Path) ->
         assert answer.status_code == 502
         assert service.row(answer)["outcome"] == "upstream_failed"
         assert wait_for_end(instance["pid"])
-        failed = eventually(lambda: _terminal(service, instance["id"]))
+        failed = until_ended(service, instance["id"])
         assert (failed["state"], failed["exit_code"], failed["reason"]) == ("failed", -6, "killed-by-signal-6")
         assert service.complete("remote").status_code == 503
-
-
-def _terminal(service: Service, instance_id: str) -> dict[str, Any] | None:
-    instance = service.instance(instance_id)
-    return instance if instance["state"] in ("stopped", "failed") else None

@@ -6,7 +6,7 @@ from fixtures.cases import HELP, case, profile
 from app.findings import Finding, Severity
 from app.llama_server.extra_args import ALLOWED, OWNED_BY_FIELD, PATH_VALUED, is_allowed, read_flags, refusal
 from app.llama_server.help_text import parse_flags
-from app.llama_server.rules import env_reserved, flag_reserved, flag_unknown, method_unsupported
+from app.llama_server.rules import env_reserved, flag_reserved, flag_unknown, flag_value, method_unsupported
 from app.profiles.profile import document_of, merge_patch, parse_profile
 
 FLAGS = parse_flags(HELP)
@@ -95,12 +95,47 @@ def test_the_tables_name_real_flags() -> None:
     assert named - set(FLAGS) <= from_older_builds
 
 
+def test_a_flag_at_the_end_needs_its_value() -> None:
+    wanted = profile(extra_args=["--no-warmup", "--temp"])
+    (found,) = flag_value(case(wanted))
+    assert found.rule == "flag-value"
+    assert fixed(found, wanted).extra_args == ("--no-warmup",)
+    assert flag_value(case(profile(extra_args=["--temp", "1"]))) == []
+
+
+@pytest.mark.parametrize("entry", ["blah", "=CPU", "x=", "a,b=CPU", "[=CPU", ""])
+def test_overrides_are_a_pattern_and_a_buffer(entry: str) -> None:
+    wanted = profile(placement={"override_tensor": ["exps=CPU", entry]})
+    (found,) = flag_value(case(wanted))
+    assert found.rule == "flag-value"
+    assert fixed(found, wanted).placement.override_tensor == ("exps=CPU",)
+
+
+def test_overrides_as_people_write_them() -> None:
+    entries = [r"\.ffn_(up|down|gate)_(ch|)exps=CPU", r"blk\.(1[0-9])\.ffn=CUDA1", "exps=RPC0[127.0.0.1:18191]"]
+    assert flag_value(case(profile(placement={"override_tensor": entries}))) == []
+
+
 def test_a_value_is_not_a_flag() -> None:
     read = read_flags(["--chat-template", "--host", "--jinja"], FLAGS)
     assert [(flag.name, flag.at) for flag in read] == [("--chat-template", 1), ("--jinja", None)]
 
 
-@pytest.mark.parametrize("name", ["LD_PRELOAD", "LLAMA_ARG_CTX_SIZE", "PATH", "LD_LIBRARY_PATH", "XDG_CONFIG_HOME"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LD_PRELOAD",
+        "LLAMA_ARG_CTX_SIZE",
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "XDG_CONFIG_HOME",
+        # Of the allowed families, those that load a library or name a file.
+        "GGML_BACKEND_PATH",
+        "GGML_METAL_PATH_RESOURCES",
+        "OMP_TOOL_LIBRARIES",
+        "OMP_TOOL",
+    ],
+)
 def test_environment_is_an_allowlist(name: str) -> None:
     wanted = profile(env={name: "x", "CUDA_VISIBLE_DEVICES": "1,0"})
     (found,) = env_reserved(case(wanted))

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
-from fixtures.cases import HOST, case, profile
+from fixtures.cases import HOST, case, devices, profile
 from fixtures.tiny_models import TinyModels
 
+from app.inventory.devices import Machine
 from app.inventory.models import read_model
 from app.placement.resolve import output_device, resolve
 
@@ -27,13 +30,29 @@ def test_context_defaults_to_8192_or_the_trained_length_for_each_slot(tiny: Tiny
         ({"split_mode": "none"}, "CUDA0"),
         ({"split_mode": "none", "main_gpu": 1}, "CUDA1"),
         ({"gpu_layers": 0}, "none"),
-        ({"gpu_layers": 1}, "CUDA1"),
+        # A single unit on devices is the output, and the first of them.
+        ({"gpu_layers": 1}, "CUDA0"),
+        ({"gpu_layers": 2, "tensor_split": [1, 1]}, "CUDA1"),
     ],
 )
 def test_the_draft_goes_where_the_output_layer_is(placement: dict[str, object], expected: str) -> None:
     wanted = profile(placement=placement, speculation={"method": "draft", "draft": {"path": "d.gguf"}})
     assert resolve(case(wanted, device_names=["CUDA0", "CUDA1"])).draft_device == expected
-    assert output_device(wanted, ()) == "none"
+    assert output_device(case(wanted), ()) == "none"
+
+
+def test_a_small_last_share_gets_no_layer_not_even_the_output(tiny: TinyModels) -> None:
+    """Nine units: llama.cpp build 11434 aborts where a drafter that borrows the head is put on CUDA1."""
+    wanted = profile(
+        placement={"tensor_split": [100, 1]}, speculation={"method": "dspark", "draft": {"path": "d.gguf"}}
+    )
+    judged = case(wanted, target=read_model(tiny.dense_target), device_names=["CUDA0", "CUDA1"])
+    assert resolve(judged).draft_device == "CUDA0"
+
+
+def test_the_devices_are_those_of_the_machine_that_is_asked_about() -> None:
+    elsewhere = replace(case(profile()), machine=Machine(devices("CUDA0", "CUDA1")))
+    assert resolve(elsewhere).devices == ("CUDA0", "CUDA1")
 
 
 def test_what_the_profile_says_stays(tiny: TinyModels) -> None:

@@ -194,6 +194,15 @@ async def test_a_file_that_cannot_be_read_keeps_its_profiles(world, folder, file
     assert said(files)[0].startswith("a.yaml: cannot be read")
 
 
+@pytest.mark.timeout(20)
+async def test_a_pipe_is_no_file_and_is_not_waited_for(world, folder, files) -> None:
+    os.mkfifo(folder / "a.yaml")
+    (folder / "b.yaml").write_text(text("one"))
+    await files.sync()
+    assert declared(world) == {"one": "b.yaml"}
+    assert said(files) == ["a.yaml: is not a regular file"]
+
+
 async def test_changes_are_noticed_also_when_the_folder_comes_goes_and_comes_again(world, tmp_path) -> None:
     folder = tmp_path / "profiles"
     files = ProfileFiles(folder, world.catalog, look_seconds=0.05)

@@ -37,10 +37,10 @@ _LIST = "\n".join(f"{number}. {word}" for number, word in enumerate(_WORDS, 1))
 
 def chat_request() -> dict[str, Any]:
     """The chat completion that is streamed."""
-    return {"model": BASELINE, "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 64, "temperature": 0}
+    return {"model": BASELINE, "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 48, "temperature": 0}
 
 
 def list_request(profile_id: str) -> dict[str, Any]:
     """A completion whose text stands in its prompt already: the best case of n-gram drafts."""
     prompt = f"Repeat this list exactly:\n{_LIST}\n\nThe list again:\n"
-    return {"model": profile_id, "prompt": prompt, "max_tokens": 160, "temperature": 0}
+    return {"model": profile_id, "prompt": prompt, "max_tokens": 128, "temperature": 0}

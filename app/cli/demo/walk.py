@@ -46,8 +46,11 @@ def _walk(console: Console, service: DemoService) -> None:
 
 
 def _launch(console: Console, client: ServiceClient) -> None:
-    engine = client.get("/version")["engine"] or {}
-    console.print(f"service at {client.url}, engine {engine.get('kind')} build {engine.get('build')}\n")
+    version = client.get("/version")
+    engine = version["engine"]
+    if engine is None:
+        raise DemoFailed(version["engine_problem"])
+    console.print(f"service at {client.url}, engine {engine['kind']}, build {engine['build']}\n", soft_wrap=True)
     for document in PROFILES:
         profile_id = document["id"]
         client.put(f"/profiles/{profile_id}", document)
@@ -56,16 +59,18 @@ def _launch(console: Console, client: ServiceClient) -> None:
         console.print(f"check {profile_id}: {report['verdict'].replace('_', ' ')} ({rules or 'no findings'})")
         instance = start_profile(client, console, profile_id)
         if not print_outcome(console, instance):
-            print_last_lines(console, instance["failure"]["last_lines"])
+            print_last_lines(console, (instance["failure"] or {}).get("last_lines", []))
             raise DemoFailed(f"{profile_id} did not start; the lines above are the engine's last")
 
 
 def _stream(console: Console, client: ServiceClient) -> None:
     console.print(f"\na chat completion by {BASELINE}, streamed:", style="bold")
     console.print(f"{PROMPT}", style="dim", end="")
-    for piece in client.chat_deltas(chat_request()):
-        console.print(piece, end="", soft_wrap=True)
-    console.print(" …\n")
+    try:
+        for piece in client.chat_deltas(chat_request()):
+            console.print(piece, end="", soft_wrap=True)
+    finally:
+        console.print(" …\n")
 
 
 def _compare(console: Console, client: ServiceClient) -> None:
@@ -102,8 +107,8 @@ def _recorded(client: ServiceClient, request_id: str) -> Mapping[str, Any]:
 def _serve_on(console: Console, service: DemoService) -> None:
     for path, what in (("/v1", "the API for OpenAI clients"), ("/docs", "the control API"), ("/metrics", "Prometheus")):
         console.print(f"  {service.url + path:<32} {what}", soft_wrap=True)
-    console.print(f"\nmodels: {BASELINE}, {NGRAM}. It serves until Ctrl-C.")
     try:
+        console.print(f"\nmodels: {BASELINE}, {NGRAM}. It serves until Ctrl-C.")
         service.wait()
     except KeyboardInterrupt:
         console.print()

@@ -2,6 +2,7 @@
 
 from app import findings
 from app.findings import Finding, Fix
+from app.placement.cache_types import QUANTISED_TYPES
 from app.placement.case import LaunchCase
 from app.placement.resolve import resolve
 from app.speculative.parameters import Method, longest_draft
@@ -92,10 +93,38 @@ def slots_share_context(case: LaunchCase) -> Finding | None:
     )
 
 
+def quantised_v_needs_flash_attention(case: LaunchCase) -> Finding | None:
+    """A quantised V cannot be read without it, in the target's cache or in the draft's: the engine exits."""
+    speculation, context = case.profile.speculation, case.profile.context
+    if context.flash_attention != "off":
+        return None
+    quantised = {"context.v_type": context.v_type} if context.v_type in QUANTISED_TYPES else {}
+    draft = speculation.draft if speculation.method.takes_draft_model else None
+    if draft is not None and draft.v_type in QUANTISED_TYPES:
+        quantised["speculation.draft.v_type"] = draft.v_type
+    if not quantised:
+        return None
+    listed = ", ".join(f"{field} {kind}" for field, kind in quantised.items())
+    return findings.error(
+        "quantised-v-needs-flash-attention",
+        f"V is quantised ({listed}) and flash attention is off: the engine would exit while loading.",
+        expected="flash_attention on, or V in f16",
+        observed=f"{listed}, flash_attention off",
+        evidence="llama.cpp: `quantized V cache requires flash_attn to be enabled`",
+        fixes=[Fix("Turn flash attention on", {"context": {"flash_attention": "on"}})],
+    )
+
+
 def _longest(case: LaunchCase, method: Method) -> int:
     """As the engine sizes its batch: by the limit that was asked for, before a block drafter is clamped."""
     speculation = case.profile.speculation
     return longest_draft(method, speculation.draft_tokens_max, speculation.ngram.draft_length_max)
 
 
-RULES = (draft_tokens_zero, batch_too_small, slots_divide_context, slots_share_context)
+RULES = (
+    draft_tokens_zero,
+    batch_too_small,
+    slots_divide_context,
+    slots_share_context,
+    quantised_v_needs_flash_attention,
+)

@@ -1,0 +1,37 @@
+"""A start of the service that fails for a named reason tells the reason, not the way through the code."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.errors import PacelineError
+
+
+class StartupWatch:
+    """ASGI wrapper that keeps the named error of a start that failed; others pass with their traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.failure: PacelineError | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection; only the lifespan is looked at."""
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
+        complaints: list[Message] = []
+
+        async def hold_complaints(message: Message) -> None:
+            # The traceback comes as a message before the exception itself does.
+            if message["type"] == "lifespan.startup.failed":
+                complaints.append(message)
+            else:
+                await send(message)
+
+        try:
+            await self._app(scope, receive, hold_complaints)
+        except PacelineError as failure:
+            self.failure = failure
+            await send({"type": "lifespan.startup.failed", "message": ""})
+        except BaseException:
+            for message in complaints:
+                await send(message)
+            raise

@@ -1,0 +1,172 @@
+"""The machine as it is now: the engine's devices with the driver's figures, and the host."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Final
+
+from app.inventory.device_match import ORDER_OF_BUS, ORDER_VARIABLE, Unit, match_devices
+from app.inventory.devices import Device, Host, Machine, MemoryHolder
+from app.inventory.integrated import is_integrated
+from app.inventory.nvml_snapshot import Absent, CardProcess, NvmlSnapshot, known
+
+# Listing starts the engine for a moment, and on a card takes memory of its own meanwhile.
+_LISTING_SECONDS: Final = 3.0
+_NOT_SUPPORTED: Final = 3
+# What decides which devices an engine sees, in which order, and what it says of their memory.
+_DECIDING: Final = frozenset(
+    {
+        "CUDA_DEVICE_ORDER",
+        "CUDA_VISIBLE_DEVICES",
+        "GGML_CUDA_DEVICES",
+        "GGML_CUDA_ENABLE_UNIFIED_MEMORY",
+        "GGML_METAL_DEVICES",
+        "GGML_OPENCL_DEVICE",
+        "GGML_VK_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ONEAPI_DEVICE_SELECTOR",
+        "ROCR_VISIBLE_DEVICES",
+    }
+)
+
+ListDevices = Callable[[Mapping[str, str]], Awaitable[Sequence[Device]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMachine:
+    """A machine, and beside it what only people and dashboards want. `units` are the driver's, by device name."""
+
+    machine: Machine
+    units: Mapping[str, Unit]
+    nvml: NvmlSnapshot
+
+
+class MachineReader:
+    """Gives the machine that launches are judged against.
+
+    `known_devices` answers what the engine listed when it was probed; `list_devices` asks it afresh, under variables of
+    a profile. `ours` are the pids of our own engines, `environment` is what every engine inherits.
+    """
+
+    def __init__(
+        self,
+        *,
+        known_devices: Callable[[], Awaitable[Sequence[Device]]],
+        list_devices: ListDevices,
+        read_nvml: Callable[..., Awaitable[NvmlSnapshot]],
+        host: Callable[[], Host],
+        ours: Callable[[], AbstractSet[int]],
+        environment: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._known_devices = known_devices
+        self._list_devices = list_devices
+        self._read_nvml = read_nvml
+        self._host = host
+        self._ours = ours
+        self._environment = {**environment, ORDER_VARIABLE: ORDER_OF_BUS}
+        self._clock = clock
+        self._listing = asyncio.Lock()
+        self._listed: dict[tuple[tuple[str, str], ...], tuple[float, Sequence[Device]]] = {}
+        self._changes = 0
+        self._has_answered = False
+
+    async def now(self, env: Mapping[str, str] | None = None) -> Machine:
+        """The machine that a launch with these variables of a profile meets. Raises EngineError."""
+        return (await self.look(env)).machine
+
+    async def look(self, env: Mapping[str, str] | None = None, *, traffic: bool = False) -> SeenMachine:
+        """The same with what the driver said; `traffic` adds PCIe throughput. Raises EngineError."""
+        deciding = {name: value for name, value in (env or {}).items() if name in _DECIDING}
+        nvml, host = await asyncio.gather(self._read_nvml(traffic=traffic), asyncio.to_thread(self._host))
+        devices = await (self._fresh(deciding) if deciding else self._known_devices())
+        seen = self._seen(devices, nvml, host, {**self._environment, **deciding})
+        if not deciding and any(not _is_live(device, seen.units) for device in devices):
+            seen = self._seen(await self._fresh({}), nvml, host, self._environment)
+        return seen
+
+    async def look_without_engine(self) -> SeenMachine:
+        """The host, and what the driver shows, where there is no engine to list devices."""
+        nvml, host = await asyncio.gather(self._read_nvml(traffic=False), asyncio.to_thread(self._host))
+        return self._seen((), nvml, host, self._environment)
+
+    def _seen(
+        self, devices: Sequence[Device], nvml: NvmlSnapshot, host: Host, environment: Mapping[str, str]
+    ) -> SeenMachine:
+        matches = match_devices(devices, nvml, environment)
+        ours = self._ours()
+        machine = Machine(
+            devices=tuple(
+                _device_now(device, matches.units.get(device.name), host, ours) for device in matches.devices
+            ),
+            host=host,
+            unlisted=tuple(unit.name or unit.uuid or "a card without a name" for unit in matches.unlisted),
+            driver_problem=self._driver_problem(nvml),
+        )
+        return SeenMachine(machine, matches.units, nvml)
+
+    def _driver_problem(self, nvml: NvmlSnapshot) -> str | None:
+        """A machine without an NVIDIA driver has no problem; one whose driver falls silent does."""
+        if nvml.problem is None:
+            self._has_answered = self._has_answered or bool(nvml.devices)
+            return None
+        return nvml.problem if self._has_answered else None
+
+    def forget(self) -> None:
+        """What the engine listed is out of date: an instance took memory, or gave it back."""
+        self._changes += 1
+        self._listed.clear()
+
+    async def _fresh(self, env: Mapping[str, str]) -> Sequence[Device]:
+        """A listing not older than a few seconds. Who asks at the same time shares it."""
+        key = tuple(sorted(env.items()))
+        async with self._listing:
+            asked_seconds, devices = self._listed.get(key, (float("-inf"), ()))
+            if self._clock() - asked_seconds <= _LISTING_SECONDS:
+                return devices
+            changes = self._changes
+            devices = await self._list_devices(env)
+            now_seconds = self._clock()
+            recent = {k: entry for k, entry in self._listed.items() if now_seconds - entry[0] <= _LISTING_SECONDS}
+            # A change while the engine was being asked may be in its answer or not.
+            self._listed = {**recent, key: (now_seconds, devices)} if changes == self._changes else {}
+            return devices
+
+
+def _is_live(device: Device, units: Mapping[str, Unit]) -> bool:
+    """Whether the driver says how much of its memory is free, or that it has none of its own."""
+    unit = units.get(device.name)
+    return unit is not None and (known(unit.memory) is not None or _has_no_memory(unit))
+
+
+def _has_no_memory(unit: Unit) -> bool:
+    return isinstance(unit.memory, Absent) and unit.memory.code == _NOT_SUPPORTED
+
+
+def _device_now(device: Device, unit: Unit | None, host: Host, ours: AbstractSet[int]) -> Device:
+    """The device with what the driver says of it; the engine's own figures stay where it says nothing."""
+    integrated = device.integrated or is_integrated(device.name, device.description)
+    total, free = device.total_bytes, device.free_bytes
+    holders: tuple[MemoryHolder, ...] = ()
+    if unit is not None:
+        holders = _holders(known(unit.processes) or (), ours)
+        if (memory := known(unit.memory)) is not None:
+            total = total or memory.total_bytes
+            free = min(memory.free_bytes, total)
+        elif _has_no_memory(unit):
+            integrated = True
+            total = free = total or host.total_bytes or 0
+    if integrated and host.available_bytes is not None:
+        # What it takes, it takes from the host.
+        free = min(free, host.available_bytes)
+    return replace(device, total_bytes=total, free_bytes=free, integrated=integrated, holders=holders)
+
+
+def _holders(processes: Sequence[CardProcess], ours: AbstractSet[int]) -> tuple[MemoryHolder, ...]:
+    return tuple(
+        MemoryHolder(process.pid, process.used_bytes)
+        for process in processes
+        if process.pid not in ours and process.used_bytes != 0
+    )

@@ -1,0 +1,112 @@
+"""The widest moments of single layers, in bytes for one micro-batch."""
+
+from dataclasses import dataclass, field
+
+from app.placement.context import ContextSize
+from app.placement.shape import LayerShape, ModelShape
+
+_F32_BYTES = 4
+_INDEX_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch of a context.
+
+    `tokens` are as many as the engine reserves for: rounded up to whole rows for each slot. `value_bytes` is one value
+    for each of them, `hidden_bytes` one hidden state for each, `mask_bytes` the attention masks of all kinds.
+    """
+
+    shape: ModelShape
+    size: ContextSize
+    tokens: int = field(init=False)
+    value_bytes: int = field(init=False)
+    hidden_bytes: int = field(init=False)
+    mask_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        slots = self.size.slots
+        tokens = -(-self.size.ubatch_tokens // slots) * slots
+        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "value_bytes", tokens * _F32_BYTES)
+        object.__setattr__(self, "hidden_bytes", self.shape.embedding_length * tokens * _F32_BYTES)
+        object.__setattr__(self, "mask_bytes", _mask_bytes(self.shape, self.size, tokens))
+
+    def cells(self, layer: LayerShape) -> int:
+        """Cells that one sequence of this layer attends to."""
+        return self.size.window_cells(self.shape.window) if layer.is_windowed else self.size.cells
+
+
+def _mask_bytes(shape: ModelShape, size: ContextSize, tokens: int) -> int:
+    """One mask for each kind of layer: 16 bits with flash attention, else 32, and an index for each stored value."""
+    attending = [layer for layer in shape.layers if layer.k_width and not layer.is_nextn] or [
+        layer for layer in shape.layers if layer.k_width
+    ]
+    n_bytes = 0
+    for is_windowed in {layer.is_windowed for layer in attending}:
+        cells = size.window_cells(shape.window) if is_windowed else size.cells
+        n_bytes += cells * tokens * (2 if size.flash_attention else _F32_BYTES)
+        if not size.flash_attention:
+            n_bytes += tokens * max(layer.v_width for layer in attending) * _INDEX_BYTES
+    if shape.compressed is not None:
+        n_bytes += compressed_cells(size) * tokens * 2 * _F32_BYTES
+    return n_bytes
+
+
+def compressed_cells(size: ContextSize) -> int:
+    """Cells that DeepSeek V4 keeps beside its window: one for four tokens, and one for 128."""
+    return size.cells // 4 + size.cells // 128 + 512
+
+
+def attention_bytes(batch: Batch, layer: LayerShape) -> int:
+    """Queries, keys and values of one layer and, without flash attention, the scores of all heads."""
+    shape, value = batch.shape, batch.value_bytes
+    if layer.is_recurrent and shape.recurrent is not None:
+        return 3 * shape.recurrent.conv_width * value + batch.hidden_bytes
+    query = layer.query_width * value
+    if shape.latent is not None:
+        latent = shape.latent
+        width = latent.key_length + 2 * latent.rope + 2 * latent.kv_rank
+        n_bytes = layer.heads * width * value
+        if not batch.size.flash_attention:
+            n_bytes += layer.heads * (batch.cells(layer) + 2 * latent.key_length) * value
+        return n_bytes
+    if not batch.size.flash_attention:
+        cells = batch.cells(layer) + (compressed_cells(batch.size) if shape.compressed else 0)
+        # Hybrid models gate their attention, so the queries are twice as wide.
+        return layer.heads * cells * value + (3 if shape.recurrent else 2) * query
+    return 3 * query
+
+
+def inner_bytes(batch: Batch, layer: LayerShape) -> int:
+    """One intermediate of the feed-forward: all experts that a token uses, or the dense layer."""
+    feed = layer.feed
+    return (feed.used * feed.expert if feed.expert else feed.dense) * batch.value_bytes
+
+
+def feed_forward_bytes(batch: Batch, layer: LayerShape, *, is_pipelined: bool) -> int:
+    """Gate, up and their product; of experts also what all used ones put out, where that is the wider moment."""
+    feed, width = layer.feed, batch.shape.embedding_length
+    inner = 3 * inner_bytes(batch, layer)
+    if not feed.expert:
+        return inner
+    if width > 2 * feed.expert:
+        return inner + routed_output_bytes(batch, layer) + (batch.hidden_bytes if is_pipelined else 0)
+    if width > feed.expert and is_pipelined:
+        return inner + routed_output_bytes(batch, layer)
+    return inner + (batch.hidden_bytes if feed.shared else 0)
+
+
+def routed_output_bytes(batch: Batch, layer: LayerShape) -> int:
+    """One hidden state for every expert that a token uses."""
+    return layer.feed.used * batch.hidden_bytes
+
+
+def without_experts_bytes(batch: Batch, layer: LayerShape) -> int:
+    """What a device still does of a feed-forward whose experts, or whose dense layer, are on the host."""
+    feed = layer.feed
+    if not feed.expert:
+        return 0
+    if feed.shared:
+        return 3 * feed.shared * batch.value_bytes + batch.hidden_bytes
+    return routed_output_bytes(batch, layer)

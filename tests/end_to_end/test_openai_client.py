@@ -1,0 +1,137 @@
+"""The official OpenAI client against the service: what it sends is understood, what it gets it can parse."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from fixtures.draft_simulation import simulate_draft, simulate_text
+from fixtures.tiny_models import ALWAYS_RIGHT, WRONG_AFTER_D, TinyModels
+from service import DEADLINE_SECONDS, Service
+
+MODEL = "tiny-chat"
+TOKENS = 16
+MESSAGES: Any = [{"role": "system", "content": "You count."}, {"role": "user", "content": "hello"}]
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a town.",
+        "parameters": {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]},
+    },
+}
+# The template ends its assistant header with a line feed.
+LAST_OF_PROMPT = "\n"
+
+
+@pytest.fixture(scope="module")
+def client(service: Service, tiny: TinyModels) -> Iterator[openai.OpenAI]:
+    """A client of a service on which one profile runs and another does not."""
+    service.add(
+        {
+            "id": MODEL,
+            "target": {"path": tiny.dense_target.name},
+            "speculation": {"method": "draft", "draft": {"path": tiny.wrong_draft.name}, "draft_tokens_max": 3},
+            "context": {"threads": 1},
+            "serving": {"aliases": ["org/Tiny Chat:latest"]},
+        }
+    )
+    service.add({"id": "asleep", "target": {"path": tiny.dense_target.name}})
+    service.start(MODEL)
+    with openai.OpenAI(
+        base_url=f"{service.base_url}/v1", api_key="unused", max_retries=0, timeout=DEADLINE_SECONDS
+    ) as running:
+        yield running
+    service.stop(MODEL)
+
+
+def test_a_chat(client: openai.OpenAI, service: Service) -> None:
+    raw = client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=MESSAGES, max_tokens=TOKENS, temperature=0
+    )
+    chat = raw.parse()
+    (choice,) = chat.choices
+    assert choice.message.role == "assistant"
+    assert choice.message.content == simulate_text(LAST_OF_PROMPT, TOKENS, ALWAYS_RIGHT)
+    assert choice.finish_reason == "length"
+    assert chat.usage is not None
+    assert chat.usage.completion_tokens == TOKENS
+    assert chat.usage.total_tokens == chat.usage.prompt_tokens + TOKENS
+
+    row = service.row_of(raw.headers["x-request-id"])
+    expected = simulate_draft("draft-simple", LAST_OF_PROMPT, TOKENS, WRONG_AFTER_D, 3)
+    assert (row["draft_tokens"], row["accepted_tokens"]) == tuple(expected)
+    assert (row["endpoint"], row["stream"], row["finish_reason"]) == ("chat_completions", False, "length")
+    assert (row["prompt_tokens"], row["generated_tokens"]) == (chat.usage.prompt_tokens, TOKENS)
+
+
+@pytest.mark.parametrize("with_usage", [False, True])
+def test_a_chat_stream(client: openai.OpenAI, service: Service, with_usage: bool) -> None:
+    options: Any = {"stream_options": {"include_usage": True}} if with_usage else {}
+    stream = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, max_tokens=TOKENS, temperature=0, stream=True, **options
+    )
+    chunks = list(stream)
+    text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+    assert text == simulate_text(LAST_OF_PROMPT, TOKENS, ALWAYS_RIGHT)
+    assert [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason] == ["length"]
+    usages = [chunk.usage for chunk in chunks if chunk.usage]
+    assert [usage.completion_tokens for usage in usages] == ([TOKENS] if with_usage else [])
+
+    row = service.row_of(stream.response.headers["x-request-id"])
+    expected = simulate_draft("draft-simple", LAST_OF_PROMPT, TOKENS, WRONG_AFTER_D, 3)
+    assert (row["draft_tokens"], row["accepted_tokens"]) == tuple(expected)
+    assert (row["stream"], row["generated_tokens"]) == (True, TOKENS)
+    assert row["time_to_first_token_seconds"] is not None
+
+
+def test_a_text_completion_by_an_alias(client: openai.OpenAI) -> None:
+    done = client.completions.create(model="org/Tiny Chat:latest", prompt="abc", max_tokens=4, temperature=0)
+    assert done.choices[0].text == "defg"
+
+
+def test_a_chat_with_tools(client: openai.OpenAI) -> None:
+    # A model of random weights calls no tool of its own will.
+    chat = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, tools=[WEATHER], tool_choice="auto", max_tokens=TOKENS, temperature=0
+    )
+    assert chat.choices[0].message.content
+    assert not chat.choices[0].message.tool_calls
+
+
+def test_a_chat_stream_with_tools(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(model=MODEL, messages=MESSAGES, tools=[WEATHER], max_tokens=TOKENS) as stream:
+        kinds = {event.type for event in stream}
+        with pytest.raises(openai.LengthFinishReasonError):
+            stream.get_final_completion()
+    assert {"chunk", "content.delta"} <= kinds
+
+
+def test_an_unknown_model(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="no-such", messages=MESSAGES)
+    assert caught.value.code == "model_unknown"
+    assert caught.value.param == "model"
+    for name in (MODEL, "asleep", "org/Tiny Chat:latest"):
+        assert name in caught.value.message
+
+
+def test_a_model_that_does_not_run(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.chat.completions.create(model="asleep", messages=MESSAGES)
+    assert caught.value.status_code == 503
+    assert caught.value.code == "profile_not_running"
+    assert int(caught.value.response.headers["retry-after"]) > 0
+
+
+def test_a_request_that_the_engine_refuses(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=-5)
+    assert "max_tokens" in caught.value.message
+
+
+def test_the_list_of_models(client: openai.OpenAI) -> None:
+    listed = {model.id: model for model in client.models.list()}
+    assert {MODEL, "org/Tiny Chat:latest", "asleep"} <= listed.keys()
+    assert {model.object for model in listed.values()} == {"model"}
+    assert all(model.created > 0 for model in listed.values())
