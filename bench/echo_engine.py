@@ -7,6 +7,7 @@ other gets one answer.
 """
 
 import asyncio
+import itertools
 import re
 import shlex
 import sys
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str]) -> None:
     elif "--list-devices" in arguments:
         print("Available devices:")
     else:
-        following = dict(zip(arguments, arguments[1:], strict=False))
+        following = dict(itertools.pairwise(arguments))
         uvloop.run(_serve(following.get("--host", "127.0.0.1"), following.get("--port")))
 
 

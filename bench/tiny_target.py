@@ -15,9 +15,9 @@ _WIDTH, _TOKENS = 32, 8
 def write_tiny_target(path: Path) -> None:
     """Write a model of one layer; no engine could run it."""
     metadata = [
-        _text("general.architecture", "llama"),
+        _text_entry("general.architecture", "llama"),
         *(
-            _text_key(f"llama.{key}") + struct.pack("<II", _UINT32, value)
+            _string(f"llama.{key}") + struct.pack("<II", _UINT32, value)
             for key, value in (("block_count", 1), ("context_length", 8192), ("embedding_length", _WIDTH))
         ),
     ]
@@ -28,15 +28,15 @@ def write_tiny_target(path: Path) -> None:
     }
     tensors, data_bytes = [], 0
     for name, shape in shapes.items():
-        tensors.append(_text_key(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, _F32, data_bytes))
+        tensors.append(_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, _F32, data_bytes))
         data_bytes += 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata)) + b"".join(metadata) + b"".join(tensors)
     path.write_bytes(head + bytes(-len(head) % _ALIGNMENT_BYTES) + bytes(data_bytes))
 
 
-def _text_key(text: str) -> bytes:
+def _string(text: str) -> bytes:
     return struct.pack("<Q", len(text)) + text.encode("ascii")
 
 
-def _text(key: str, value: str) -> bytes:
-    return _text_key(key) + struct.pack("<I", _STRING) + _text_key(value)
+def _text_entry(key: str, value: str) -> bytes:
+    return _string(key) + struct.pack("<I", _STRING) + _string(value)

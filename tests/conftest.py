@@ -10,6 +10,7 @@ import pytest
 # Their assertions are to be explained like those of a test.
 pytest.register_assert_rewrite("service", "fixtures.faulty_engine", "fixtures.rpc_servers", "fixtures.shapes")
 
+from fakes.nvml import build  # noqa: E402
 from fixtures.rpc_servers import rpc_server  # noqa: E402
 from fixtures.tiny_models import TinyModels, write_all  # noqa: E402
 from service import Service, running_service, settings_for  # noqa: E402
@@ -49,3 +50,12 @@ def rpc_devices(engine_path: Path) -> Iterator[tuple[str, str]]:
     with ExitStack() as stack:
         first, second = (stack.enter_context(rpc_server(engine_path)) for _ in range(2))
         yield first[0], second[0]
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stub NVML library; processes load it that get `stub_environment`."""
+    folder = build(tmp_path_factory.mktemp("nvml"))
+    if folder is None:
+        pytest.skip("no C compiler to build the stub NVML library with")
+    return folder

@@ -1,10 +1,15 @@
-"""Asks an engine short questions: `--version`, `--help`, `--list-devices`. Nothing here starts a server."""
+"""Asks an engine short questions: `--version`, `--help`, `--list-devices`, and what a launch would take.
+
+Nothing here starts a server that serves: a dry run is ended before it loads.
+"""
 
 import asyncio
 import os
+import secrets
 import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 
 from app.errors import EngineUnusable
 from app.inventory.devices import Device
@@ -13,10 +18,14 @@ from app.llama_server.backends import device_backends
 from app.llama_server.build import build_name
 from app.llama_server.engine import EngineCommand
 from app.llama_server.environment import child_environment
+from app.llama_server.flags import ListenAddress, address_flags
 from app.llama_server.help_text import parse_devices, parse_flags, parse_spec_types
 
 # The first look at a GPU driver can take many seconds.
 _DEADLINE_SECONDS = 60.0
+# A Unix socket's path, its final zero included, has 108 bytes.
+_SOCKET_PATH_BYTES = 107
+_LONGEST_LINE_BYTES = 1 << 20
 
 
 class EngineProbe:
@@ -111,3 +120,76 @@ async def _question(engine: EngineCommand, *arguments: str, env: Mapping[str, st
     if child.returncode != 0:
         raise EngineUnusable(f"{engine.program} {arguments[-1]} exited with {child.returncode}: {text.strip()[-500:]}")
     return text
+
+
+async def dry_run(
+    engine: EngineFacts,
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+    enough: Callable[[str], bool],
+    *,
+    launcher: Sequence[str] = (),
+    folder: Path | None = None,
+    limit_seconds: float,
+    silence_seconds: float,
+) -> int | None:
+    """Let the engine measure a launch; every line of its output goes to `enough`, until that says so.
+
+    The child is then killed and reaped, before it loads. Returns its exit code where it ended by itself, else None.
+    Raises TimeoutError (`silence_seconds` is for the first line) and OSError. `launcher` are words in front of the
+    engine's own, `folder` is where the private folder of the run is made.
+    """
+    with tempfile.TemporaryDirectory(prefix="paceline-", dir=folder) as private:
+        child = await asyncio.create_subprocess_exec(
+            *launcher,
+            *engine.command,
+            *_measuring(flags),
+            *address_flags(_private_address(private)),
+            # The key is told to nobody.
+            env=child_environment(os.environ, environment, empty_folder=private, api_key=secrets.token_hex()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=_LONGEST_LINE_BYTES,
+            start_new_session=True,
+        )
+        try:
+            started = asyncio.get_running_loop().time()
+            async with asyncio.timeout(min(silence_seconds, limit_seconds)) as deadline:
+                async for line in _lines(child):
+                    deadline.reschedule(started + limit_seconds)
+                    if enough(line):
+                        return None
+                return await child.wait()
+        finally:
+            if child.returncode is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                await child.wait()
+
+
+def _measuring(flags: Sequence[str]) -> list[str]:
+    """The flags with the fit on, which measures first, and every figure of it on standard output."""
+    words = list(flags)
+    if "--fit" in words:
+        at = words.index("--fit")
+        del words[at : at + 2]
+    return [*words, "--fit", "on", "--verbosity", "4", "--log-jsonl"]
+
+
+def _private_address(folder: str) -> ListenAddress:
+    """A socket that only we can reach; a port that nobody knows where its path would be too long."""
+    path = os.path.join(folder, "s.sock")  # noqa: PTH118 - a word on a command line
+    return ListenAddress(socket_path=path) if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES else ListenAddress(port=0)
+
+
+async def _lines(child: asyncio.subprocess.Process) -> AsyncIterator[str]:
+    """Lines as they come. One that is longer than the limit is dropped: nothing that is read here is."""
+    stream = child.stdout
+    while stream is not None:
+        try:
+            line = await stream.readline()
+        except ValueError:
+            continue
+        if not line:
+            return
+        yield line.decode("utf-8", "replace").rstrip("\r\n")

@@ -6,38 +6,21 @@ widest layer. The figures below were fitted to dry runs of llama.cpp build 11434
 tests; weights and caches are exact, these are within some tens of MiB.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from app.placement.context import ContextSize, row_bytes
-from app.placement.layers import HOST, Layout
+from app.placement.context import row_bytes
+from app.placement.graph import Graph
+from app.placement.layers import HOST
 from app.placement.scratch import (
-    Batch,
     attention_bytes,
     feed_forward_bytes,
+    index_scores_bytes,
     inner_bytes,
     routed_output_bytes,
     without_experts_bytes,
 )
-from app.placement.shape import ModelShape
 
-_PIPELINE_COPIES = 4
 _PACKED_BYTES = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What overrides took off the devices: layers whose experts, or dense feed-forward, are on the host.
-
-    `is_asked` is true for any override at all, also one that moved nothing.
-    """
-
-    experts: frozenset[int] = frozenset()
-    dense: frozenset[int] = frozenset()
-    is_asked: bool = False
-
-    def has(self, unit: int) -> bool:
-        """Whether the feed-forward of this layer is on the host."""
-        return unit in self.experts or unit in self.dense
 
 
 @dataclass(slots=True)
@@ -46,56 +29,6 @@ class PlacedCompute:
 
     device_bytes: list[int]
     host_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """One context's graph: the model, its sizes, where its units are, and what was moved.
-
-    `is_dry_run` gives the figure that the engine's own dry run prints; a real load needs less on devices that follow
-    another, where the dry run counts one hidden state too often.
-    """
-
-    shape: ModelShape
-    size: ContextSize
-    layout: Layout
-    moved: Moved = Moved()
-    is_dry_run: bool = False
-    batch: Batch = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "batch", Batch(self.shape, self.size))
-
-    @property
-    def trunk(self) -> int:
-        """Layers that the ordinary graph runs: the MTP layers are not among them."""
-        return self.shape.block_count - self.shape.nextn_layers
-
-    @property
-    def is_pipelined(self) -> bool:
-        """Whether the engine holds every input four times, to work on several micro-batches at once."""
-        return (
-            len(self.layout.devices) > 1
-            and HOST not in self.layout.units
-            and not self.layout.is_shared
-            and not self.layout.splits_rows
-            and self.size.is_on_devices
-            and not self.moved.is_asked
-        )
-
-    @property
-    def copies(self) -> int:
-        """How often inputs are held."""
-        return _PIPELINE_COPIES if self.is_pipelined else 1
-
-    @property
-    def logits_bytes(self) -> int:
-        """The rows of logits that one micro-batch can ask for."""
-        return self.shape.vocabulary_size * min(self.batch.tokens, self.size.outputs) * 4
-
-    def trunk_units(self, place: int | None) -> list[int]:
-        """Layers of the trunk there, in order."""
-        return [unit for unit in self.layout.units_on(place) if unit < self.trunk]
 
 
 def place_compute(graph: Graph) -> PlacedCompute:
@@ -120,12 +53,8 @@ def _device_bytes(graph: Graph, device: int, *, is_first: bool) -> int:
     logits = graph.logits_bytes if graph.layout.output == device else 0
     if not units:
         # The output alone: its norm and logits, and the hidden states of the rows that are asked for.
-        return logits + min(2 * hidden, 16 << 20) if logits else 0
+        return logits + (10 * hidden if graph.shape.compressed else min(2 * hidden, 16 << 20)) if logits else 0
     crossing = _crossing_states(graph, is_first=is_first) * hidden
-    if graph.shape.compressed is not None:
-        # Several hidden states for each token travel between devices; one device works on as many.
-        streams = graph.shape.compressed.streams
-        crossing = streams * crossing if not is_first else crossing + 3 * streams * hidden
     need = masks + crossing + _widest(graph, units)
     if not is_first:
         need += _after_host_bytes(graph, units)
@@ -137,8 +66,13 @@ def _device_bytes(graph: Graph, device: int, *, is_first: bool) -> int:
 
 def _crossing_states(graph: Graph, *, is_first: bool) -> int:
     """Hidden states held for what comes in and goes out, in rows of the whole micro-batch."""
+    compressed = graph.shape.compressed
     if graph.is_pipelined:
-        return 16 if is_first else (11 if graph.is_dry_run else 7)
+        following = 11 if graph.is_dry_run else 7
+        return 16 if is_first else following * (compressed.streams if compressed else 1)
+    if compressed:
+        # Several hidden states for each token travel between devices, and one device works on as many.
+        return (4 if is_first else 5) * compressed.streams
     return 4 if is_first else 2
 
 
@@ -164,7 +98,7 @@ def _widest(graph: Graph, units: list[int]) -> int:
         widest = max(widest, feed)
     if graph.is_pipelined and shape.latent:
         widest += batch.hidden_bytes
-    return widest
+    return widest + index_scores_bytes(batch)
 
 
 def _after_host_bytes(graph: Graph, units: list[int]) -> int:
@@ -227,6 +161,9 @@ def _host_bytes(graph: Graph) -> int:
     shape, batch = graph.shape, graph.batch
     hidden, masks, copies = batch.hidden_bytes, batch.mask_bytes, graph.copies
     need = copies * (masks + 2 * hidden) + 2 * hidden
+    entered = 5 * hidden
+    if shape.compressed:
+        need, entered = copies * (masks + hidden) + hidden, 6 * shape.compressed.streams * hidden
     if shape.recurrent and graph.size.rollback_states and not graph.size.is_on_devices:
         # The states are here, so the layers that write them for every draft token run here.
         need += 3 * shape.recurrent.conv_width * batch.value_bytes
@@ -238,9 +175,7 @@ def _host_bytes(graph: Graph) -> int:
             widest = max(widest, attention_bytes(batch, layer))
             if unit != graph.trunk - 1:
                 widest = max(widest, feed_forward_bytes(batch, layer, is_pipelined=False))
-        need = masks + 5 * hidden + widest
-        if graph.layout.output is HOST:
-            need = max(need, masks + 5 * hidden + graph.logits_bytes)
+        need = masks + entered + (max(widest, graph.logits_bytes) if graph.layout.output is HOST else widest)
     moved = (graph.moved.experts | graph.moved.dense) - set(units)
     if not moved:
         return need
@@ -278,8 +213,11 @@ def place_mtp_compute(graph: Graph) -> PlacedCompute:
         placed.device_bytes[place] = attention
         placed.host_bytes = max(inputs, feed)
     else:
-        extra = (copies - 1) * masks + (8 * hidden if copies > 1 else 0)
-        placed.device_bytes[place] = max(attention, feed, masks + 2 * hidden + graph.logits_bytes) + extra
+        logits = masks + 2 * hidden + graph.logits_bytes
+        if graph.is_pipelined:
+            attention, feed = attention + (copies - 1) * masks, feed + copies * masks - 3 * hidden // 2
+            attention, feed, logits = (n_bytes + 8 * hidden for n_bytes in (attention, feed, logits))
+        placed.device_bytes[place] = max(attention, feed, logits)
     if layout.is_shared and place is not HOST:
         placed.device_bytes = [placed.device_bytes[0]] * len(layout.devices)
     return placed

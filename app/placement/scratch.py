@@ -49,13 +49,21 @@ def _mask_bytes(shape: ModelShape, size: ContextSize, tokens: int) -> int:
         if not size.flash_attention:
             n_bytes += tokens * max(layer.v_width for layer in attending) * _INDEX_BYTES
     if shape.compressed is not None:
-        n_bytes += compressed_cells(size) * tokens * 2 * _F32_BYTES
+        value_bytes = 2 if size.flash_attention else _F32_BYTES
+        n_bytes += tokens * (_grouped_cells(size, 4) * (2 + value_bytes) + _grouped_cells(size, 128) * value_bytes)
     return n_bytes
 
 
-def compressed_cells(size: ContextSize) -> int:
-    """Cells that DeepSeek V4 keeps beside its window: one for four tokens, and one for 128."""
-    return size.cells // 4 + size.cells // 128 + 512
+def _grouped_cells(size: ContextSize, ratio: int) -> int:
+    """Cells of a cache in which one stands for `ratio` tokens; whole groups of 256."""
+    return -(-(-(-size.cells // ratio)) // 256) * 256
+
+
+def index_scores_bytes(batch: Batch) -> int:
+    """What DeepSeek V4 needs to choose among its compressed cells, beside everything else."""
+    if batch.shape.compressed is None:
+        return 0
+    return 6 * _grouped_cells(batch.size, 4) * batch.tokens
 
 
 def attention_bytes(batch: Batch, layer: LayerShape) -> int:
@@ -72,10 +80,10 @@ def attention_bytes(batch: Batch, layer: LayerShape) -> int:
             n_bytes += layer.heads * (batch.cells(layer) + 2 * latent.key_length) * value
         return n_bytes
     if not batch.size.flash_attention:
-        cells = batch.cells(layer) + (compressed_cells(batch.size) if shape.compressed else 0)
+        cells = batch.cells(layer) + (_grouped_cells(batch.size, 4) if shape.compressed else 0)
         # Hybrid models gate their attention, so the queries are twice as wide.
         return layer.heads * cells * value + (3 if shape.recurrent else 2) * query
-    return 3 * query
+    return query if shape.compressed else 3 * query
 
 
 def inner_bytes(batch: Batch, layer: LayerShape) -> int:

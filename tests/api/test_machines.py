@@ -13,8 +13,8 @@ GIB = 1 << 30
 # Gibibytes on the box of each device.
 BOXES = {
     "1x24gb": [24], "2x24gb": [24, 24], "4x24gb": [24] * 4, "1x32gb": [32], "2x32gb": [32, 32], "1x48gb": [48],
-    "1x80gb": [80], "8x80gb": [80] * 8, "24gb-and-12gb": [24, 12], "1x16gb": [16], "laptop-8gb": [8], "radeon-24gb": [24],
-    "integrated-128gb": [128], "cpu-only": [],
+    "1x80gb": [80], "8x80gb": [80] * 8, "24gb-and-12gb": [24, 12], "1x16gb": [16], "laptop-8gb": [8],
+    "radeon-24gb": [24], "integrated-128gb": [128], "cpu-only": [],
 }  # fmt: skip
 
 

@@ -59,10 +59,7 @@ def expert_offload_range(case: LaunchCase) -> Finding | None:
             expected=f"at most {target.block_count}, or all",
             observed=str(count),
             evidence="block_count in the file's header",
-            fixes=[
-                Fix("The experts of every layer", {"placement": {"cpu_moe_layers": "all"}}),
-                Fix("The number of layers", {"placement": {"cpu_moe_layers": target.block_count}}),
-            ],
+            fixes=[Fix("The experts of every layer", {"placement": {"cpu_moe_layers": "all"}})],
         )
     dense = _leading_dense_layers(target)
     if dense == 0:
@@ -70,7 +67,7 @@ def expert_offload_range(case: LaunchCase) -> Finding | None:
     return findings.info(
         "expert-offload-range",
         f"cpu_moe_layers counts layers from the first one, and the first {dense} of {target.path.name} have no "
-        f"experts: {count} moves the experts of {max(0, count - dense)} layers.",
+        f"experts: {count} moves the experts of only {max(0, count - dense)}.",
         expected=f"{count + dense} to move the experts of {count} layers",
         observed=f"{count}, of these {min(count, dense)} dense",
         evidence="tensor names in the file's header",

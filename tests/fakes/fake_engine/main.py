@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import dry_run
 from .command_line import BadArgument, Options, parse, read_flags
 from .identity import Identity, identify
 from .scenario import BadScenario, Events, Scenario, load
@@ -61,6 +62,8 @@ def _act(options: Options, scenario: Scenario, events: Events, help_text: str, a
     if not options.value("--model"):
         print("fake engine: no --model; router mode is not played", file=sys.stderr)
         return 1
+    if dry_run.is_asked(options):
+        return dry_run.play(options, scenario)
     # An abort is part of the play and should leave no core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_DFL)

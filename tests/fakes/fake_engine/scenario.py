@@ -34,6 +34,8 @@ class Scenario:
     # {"stderr": [lines], "exit_code": 1} or {"stderr": [lines], "signal": "SIGABRT"}, after
     # load_seconds
     fail_during_load: Mapping[str, Any] | None = None
+    # Of a launch that is only measured: {"stdout": [lines], "exit_code": 1}; without a code it waits
+    dry_run: Mapping[str, Any] | None = None
     health_status: int = 200  # anything else: answered by /health for ever, from the start
     # Life
     abort_after_ready_seconds: float | None = None
