@@ -1,6 +1,7 @@
 """The recorder: what an event costs the event loop, how many rows a second are written, how large a row is."""
 
 import asyncio
+import itertools
 import random
 import sqlite3
 import tempfile
@@ -47,7 +48,7 @@ async def _record(database: Database, rows: int, with_client_id: float) -> tuple
     told = total = 0.0
     events = realistic(rows, with_client_id)
     for _ in range(0, rows, BURST):
-        burst = [event for event, _ in zip(events, range(BURST), strict=False)]
+        burst = list(itertools.islice(events, BURST))
         started = time.perf_counter()
         for event in burst:
             recorder.on_request_finished(event)

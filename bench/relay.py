@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.cpu_time import cpu_seconds
@@ -20,13 +20,13 @@ VARIANTS = ("answer", "bare", "aiohttp", "httpx", "relay")
 
 @dataclass
 class Server:
-    """One server under measurement. `settle` waits until the work of all requests so far is done; `sent` counts them."""
+    """One server under measurement. `settle` waits until the work of all `sent` requests is done."""
 
     name: str
     port: int
     pids: Sequence[int]
     settle: Callable[[int], None] = lambda sent: None
-    sent: int = field(default=0)
+    sent: int = 0
 
     def warm_up(self, load: Load) -> None:
         """Connections, memory and caches as they are after a while."""
@@ -51,11 +51,9 @@ def main(*, quick: bool = False, variants: bool = False) -> int:
         within = [_row(load, servers) for load in loads(quick=quick)]
         sent = next(server.sent for server in servers if server.name == PACELINE)
         service.demand_complete(sent)
-        print(
-            f"every one of the {sent:,} requests to paceline was recorded and counted; its CPU time has all of that in"
-        )
-    if not all(name in {server.name for server in servers} for name in (NGINX,)):
-        print("nginx is not installed: no ratio and no budget could be judged. Install it (apt install nginx-light)")
+        print(f"each of the {sent:,} requests to paceline was recorded and counted; the CPU time includes that")
+    if not any(server.name == NGINX for server in servers):
+        print("nginx is not installed: no ratio, and no budget could be judged; install it (apt install nginx-light)")
     return 0 if quick or all(within) else 1
 
 

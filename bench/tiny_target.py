@@ -3,6 +3,7 @@
 Source: gguf-py of llama.cpp, format version 3; all numbers are little-endian.
 """
 
+import math
 import struct
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def write_tiny_target(path: Path) -> None:
             for key, value in (("block_count", 1), ("context_length", 8192), ("embedding_length", _WIDTH))
         ),
     ]
-    shapes = {
+    shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (_WIDTH, _TOKENS),
         "blk.0.attn_norm.weight": (_WIDTH,),
         "output_norm.weight": (_WIDTH,),
@@ -29,7 +30,7 @@ def write_tiny_target(path: Path) -> None:
     tensors, data_bytes = [], 0
     for name, shape in shapes.items():
         tensors.append(_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, _F32, data_bytes))
-        data_bytes += 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        data_bytes += 4 * math.prod(shape)
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata)) + b"".join(metadata) + b"".join(tensors)
     path.write_bytes(head + bytes(-len(head) % _ALIGNMENT_BYTES) + bytes(data_bytes))
 

@@ -131,7 +131,7 @@ def _text(scope: Scope) -> dict[str, str]:
 
 if __name__ == "__main__":
     uvicorn.run(
-        VARIANTS[sys.argv[1]](sys.argv[3]),  # type: ignore[arg-type]
+        VARIANTS[sys.argv[1]](sys.argv[3]),
         port=int(sys.argv[2]),
         loop="uvloop",
         http="httptools",

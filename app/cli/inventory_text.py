@@ -13,12 +13,13 @@ from app.inventory.model_scan import ModelShape
 from app.inventory.models import ModelFile
 
 _NOT_KNOWN = "-"
+_WIDE = 1_000
 
 
 def print_devices(console: Console, seen: Mapping[str, Any]) -> None:
     """Every device with its memory and live figures, the host, then what is wrong."""
     if seen["devices"]:
-        console.print(_devices_table(seen))
+        print_table(console, _devices_table(seen))
     else:
         console.print("no devices: the host computes")
     host = seen["host"]
@@ -37,6 +38,13 @@ def print_devices(console: Console, seen: Mapping[str, Any]) -> None:
         console.print(f"the driver shows {name}, which the engine does not list", style="yellow", soft_wrap=True)
     for problem in seen["problems"]:
         console.print(problem, style="red", soft_wrap=True)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """On a terminal within its width; a file gets every row in one line."""
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDE)
+    console.print(table)
 
 
 def models_table(found: Sequence[Mapping[str, Any]]) -> Table:

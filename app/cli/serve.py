@@ -5,6 +5,7 @@ import logging
 import uvicorn
 from starlette.types import ASGIApp
 
+from app.cli.http_protocol import HttpProtocol
 from app.cli.startup import StartupWatch
 from app.errors import PacelineError
 from app.main import create_app
@@ -45,7 +46,7 @@ def _server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=HttpProtocol,
         ws="none",
         access_log=False,
         log_config=None,

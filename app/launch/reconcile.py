@@ -50,8 +50,7 @@ def reconcile(
     found: list[Finding] = []
     for figure in _figures(witness, excess):
         for device in dict.fromkeys((*analytic, *figure.by_device)):
-            terms = table.setdefault(device, {})
-            planned = sum(terms.get(term, 0) for term in figure.terms)
+            planned = sum(table.get(device, {}).get(term, 0) for term in figure.terms)
             said = figure.by_device.get(device, 0)
             settled = min(max(planned, said), said + _MIB)
             if figure.blind:
@@ -59,7 +58,7 @@ def reconcile(
             if abs(planned - settled) > _tolerance(figure, said):
                 found.append(_disagreement(device, figure, planned, said))
             if planned != settled:
-                _settle(terms, figure.terms, settled)
+                _settle(table.setdefault(device, {}), figure.terms, settled)
     return Reconciled(table, found)
 
 

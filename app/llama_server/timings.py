@@ -5,6 +5,7 @@ out, `usage.prompt_tokens` counts them in; `draft_n` is absent when nothing was 
 an unexpected shape is None: a number that was not reported is not zero.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ class EngineReport:
     """Counts and times of one request, as the engine measured them; None where it said nothing.
 
     `prompt_tokens` includes `cached_tokens`. `generation_us` starts at the end of the prompt, so it covers one token
-    less than `generated_tokens`. `error` is the engine's own message.
+    less than `generated_tokens`. `error` is the kind of error that the engine names, not its message: that may quote
+    the prompt.
     """
 
     prompt_tokens: int | None = None
@@ -60,7 +62,8 @@ class _Choice(msgspec.Struct):
 
 
 class _Error(msgspec.Struct):
-    message: str = "the engine reported an error without a message"
+    type: str | None = None
+    code: int | str | None = None
 
 
 class _Answer(msgspec.Struct):
@@ -70,6 +73,7 @@ class _Answer(msgspec.Struct):
     error: _Error | str | None = None
 
 
+_KIND = re.compile(r"[a-zA-Z_]{1,64}")
 _NOTHING = _Answer()
 _NO_TIMINGS = _Timings()
 _NO_USAGE = _Usage()
@@ -120,8 +124,17 @@ def _report(newest_first: Sequence[_Answer]) -> EngineReport:
         draft_tokens=_first(timings.draft_n),
         accepted_tokens=_first(timings.draft_n_accepted),
         finish_reason=_finish_reason(newest_first),
-        error=error.message if isinstance(error, _Error) else error,
+        error=_kind_of(error),
     )
+
+
+def _kind_of(error: _Error | str | None) -> str | None:
+    """A word such as `exceed_context_size_error`, with the code where there is one."""
+    if error is None:
+        return None
+    if isinstance(error, str) or error.type is None or _KIND.fullmatch(error.type) is None:
+        return "error"
+    return error.type if not isinstance(error.code, int) else f"{error.type} ({error.code})"
 
 
 def _finish_reason(newest_first: Sequence[_Answer]) -> str | None:

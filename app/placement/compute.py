@@ -123,7 +123,7 @@ def _after_host_bytes(graph: Graph, units: list[int]) -> int:
 
 
 def _visiting_experts_bytes(graph: Graph, units: list[int]) -> int:
-    """The experts' outputs arrive from the host one by one; where queries are normed the next attention waits beside."""
+    """Experts' outputs arrive from the host one by one; where queries are normed the next attention waits beside."""
     layer, hidden = graph.shape.layers[units[-1]], graph.batch.hidden_bytes
     together = routed_output_bytes(graph.batch, layer) + hidden
     if layer.is_normed:

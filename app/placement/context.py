@@ -85,12 +85,12 @@ def place_context(shape: ModelShape, size: ContextSize, layout: Layout, *, nextn
         if layer.is_nextn is not nextn:
             continue
         place = layout.units[unit] if size.is_on_devices else HOST
-        kv_bytes = _compressed_bytes(shape, size, unit) if shape.compressed else _layer_bytes(
-            shape, layer, size, widest_value
-        )
-        state_bytes = _state_bytes(shape, size) if layer.is_recurrent else 0
         if shape.compressed:
-            state_bytes += _compressor_bytes(shape.compressed, size, unit)
+            kv_bytes = _compressed_bytes(shape, shape.compressed, size, unit)
+            state_bytes = _compressor_bytes(shape.compressed, size, unit)
+        else:
+            kv_bytes = _layer_bytes(shape, layer, size, widest_value)
+            state_bytes = state_bytes_of(shape, size) if layer.is_recurrent else 0
         if place is HOST:
             placed.kv_host_bytes += kv_bytes
             placed.state_host_bytes += state_bytes
@@ -115,17 +115,16 @@ def _layer_bytes(shape: ModelShape, layer: LayerShape, size: ContextSize, widest
     return cells * size.streams * (row_bytes(size.k_type, layer.k_width) + row_bytes(size.v_type, value))
 
 
-def _state_bytes(shape: ModelShape, size: ContextSize) -> int:
+def state_bytes_of(shape: ModelShape, size: ContextSize) -> int:
+    """The state of one recurrent layer for all slots, with those kept to undo drafts."""
     if shape.recurrent is None:
         return 0
     values = shape.recurrent.conv_values + shape.recurrent.state_values
     return values * _F32_BYTES * size.slots * (1 + size.rollback_states)
 
 
-def _compressed_bytes(shape: ModelShape, size: ContextSize, unit: int) -> int:
+def _compressed_bytes(shape: ModelShape, compressed: CompressedContext, size: ContextSize, unit: int) -> int:
     """DeepSeek V4 keeps one key per cell, and never shares caches between slots."""
-    compressed = shape.compressed
-    assert compressed is not None
     apart = _apart(size)
     key = row_bytes(size.k_type, compressed.key_width)
     n_bytes = apart.window_cells(shape.window) * key

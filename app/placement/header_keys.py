@@ -19,7 +19,7 @@ class HeaderKeys:
 
     def number(self, key: str, default: int = 0) -> int:
         """A whole number; of an array the largest entry."""
-        return max(self.per_layer(key, 1, default), default=default)
+        return self.per_layer(key, 1, default)[0]
 
     def has(self, key: str) -> bool:
         """Whether the file has the key at all."""
@@ -30,10 +30,11 @@ class HeaderKeys:
         value = self._value(key)
         if value is None:
             return (default,) * layers
-        if _is_number(value):
+        if isinstance(value, int) and _is_number(value):
             return (value,) * layers
         if isinstance(value, tuple) and len(value) >= layers and all(map(_is_number, value)):
-            return tuple(int(entry) for entry in value) if layers == 1 else tuple(map(int, value[:layers]))
+            numbers = tuple(map(int, value))
+            return (max(numbers),) if layers == 1 and numbers else numbers[:layers]
         self.doubts.append(f"{key} is not a number for each layer")
         return (default,) * layers
 

@@ -1,8 +1,9 @@
 """The widest moments of single layers, in bytes for one micro-batch."""
 
+import math
 from dataclasses import dataclass, field
 
-from app.placement.context import ContextSize
+from app.placement.context import ContextSize, state_bytes_of
 from app.placement.shape import LayerShape, ModelShape
 
 _F32_BYTES = 4
@@ -56,7 +57,8 @@ def _mask_bytes(shape: ModelShape, size: ContextSize, tokens: int) -> int:
 
 def _grouped_cells(size: ContextSize, ratio: int) -> int:
     """Cells of a cache in which one stands for `ratio` tokens; whole groups of 256."""
-    return -(-(-(-size.cells // ratio)) // 256) * 256
+    groups = math.ceil(size.cells / ratio)
+    return math.ceil(groups / 256) * 256
 
 
 def index_scores_bytes(batch: Batch) -> int:
@@ -70,7 +72,9 @@ def attention_bytes(batch: Batch, layer: LayerShape) -> int:
     """Queries, keys and values of one layer and, without flash attention, the scores of all heads."""
     shape, value = batch.shape, batch.value_bytes
     if layer.is_recurrent and shape.recurrent is not None:
-        return 3 * shape.recurrent.conv_width * value + batch.hidden_bytes
+        # States that undo drafts are all written at once.
+        states = state_bytes_of(shape, batch.size) if batch.size.rollback_states else 0
+        return 3 * shape.recurrent.conv_width * value + batch.hidden_bytes + states
     query = layer.query_width * value
     if shape.latent is not None:
         latent = shape.latent

@@ -59,7 +59,7 @@ class RecurrentState:
 
 @dataclass(frozen=True, slots=True)
 class CompressedContext:
-    """DeepSeek V4: ratios by layer (0: window only), width of keys and of the indexer's keys, hidden states per token."""
+    """DeepSeek V4: ratios by layer (0: window only), widths of keys and of the indexer's keys, states per token."""
 
     ratios: tuple[int, ...]
     key_width: int
@@ -287,10 +287,6 @@ def _unknown(
         found.append(f"architecture {model.architecture}: its compute buffers were never compared with the engine")
     if not embedding or not heads or not any(heads):
         found.append("the widths of its layers are not in the header")
-    if (
-        keys.number("attention.sliding_window")
-        and not any(windowed)
-        and model.architecture not in kinds.WINDOW_IGNORED
-    ):
+    if keys.number("attention.sliding_window") and not any(windowed) and model.architecture not in kinds.WINDOW_IGNORED:
         found.append("it names an attention window, and which layers have one is not known: all are planned in full")
     return tuple(found)

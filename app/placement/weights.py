@@ -111,7 +111,8 @@ def parse_override(text: str) -> list[tuple[str, str]]:
 
     An entry without `=` is left out: the engine refuses it.
     """
-    return [(pattern, buffer) for entry in text.split(",") for pattern, found, buffer in [entry.partition("=")] if found]
+    parts = (entry.partition("=") for entry in text.split(","))
+    return [(pattern, buffer) for pattern, found, buffer in parts if found]
 
 
 def place_weights(

@@ -101,15 +101,15 @@ class Exchange:
             watcher = asyncio.create_task(self._watch_client(call))
             await self._pass_answer(await call.start(head, body))
         except ClientGone:
-            self._outcome = Outcome.CLIENT_GONE
+            self._outcome = self._left_early()
         except PacelineError as error:
             await self._fail(error)
         except asyncio.CancelledError:
-            self._outcome = Outcome.CANCELLED
+            self._outcome, self._error = Outcome.CANCELLED, "the service stopped"
             raise
         except OSError:
             # ASGI servers may say so when they are asked to send to a client that has left.
-            self._outcome = Outcome.CLIENT_GONE
+            self._outcome = self._left_early()
         except Exception as error:
             self._error = f"{type(error).__name__}: {error}"
             raise
@@ -122,6 +122,11 @@ class Exchange:
             if self._lease is not None:
                 self._lease.release()
             self._needs.publish(self.observation.finish(self._outcome, self._error, self._report))
+
+    def _left_early(self) -> Outcome:
+        """A client that has read the end mark has all there is: what follows it is nothing."""
+        has_all = self._is_events and self.observation.conclude().has_end_mark
+        return Outcome.COMPLETED if has_all else Outcome.CLIENT_GONE
 
     async def _prepare(self) -> tuple[Call, bytes, bytes]:
         observation, scope, needs = self.observation, self._scope, self._needs
@@ -175,7 +180,7 @@ class Exchange:
         chunk += self._conclude(answer.status)
         await send({"type": "http.response.body", "body": chunk, "more_body": False})
         if self._client_gone:
-            self._outcome = Outcome.CLIENT_GONE
+            self._outcome = self._left_early()
 
     def _conclude(self, status: int) -> bytes:
         """Judge an answer that came to its end; returns the event to add where the end is none."""
@@ -183,7 +188,7 @@ class Exchange:
         report = self._report = conclusion.report
         if status >= 400 or report.error is not None:
             self._outcome = Outcome.UPSTREAM_ERROR
-            self._error = report.error or f"the engine answered {status}"
+            self._error = f"the engine reported {report.error}" if report.error else f"the engine answered {status}"
         elif conclusion.has_end_mark or report.finish_reason is not None:
             self._outcome = Outcome.COMPLETED
         else:

@@ -24,9 +24,9 @@ from app.placement.rules import judge
 pytestmark = pytest.mark.engine
 
 TWO = ("RPC0", "RPC1")
-CONTEXT = {"size": 512, "threads": 1, "prompt_cache_bytes": 0}
-# Twice the context of these launches: a shift takes place.
-TOKENS = 1024
+CONTEXT = {"size": 256, "threads": 1, "prompt_cache_bytes": 0}
+# More than the context of these launches: a shift takes place, or the answer ends there.
+TOKENS = 400
 
 
 def drafting(method: str, device: str | None) -> dict[str, Any]:

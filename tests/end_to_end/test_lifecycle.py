@@ -1,6 +1,7 @@
 """Starting, stopping and deleting where they meet each other. The engine is the executable fake."""
 
 import asyncio
+import socket
 import threading
 from pathlib import Path
 
@@ -153,3 +154,18 @@ def test_foreign_pages_are_refused_and_bodies_bounded(faults: Faults) -> None:
     assert client.get("/health", headers={"Host": "localhost:1"}).status_code == 200
     large = b'{"profile": "' + b"x" * (5 << 20) + b'"}'
     assert client.post("/check", content=large, headers={"Content-Type": "application/json"}).status_code == 413
+
+
+def test_a_client_that_offers_http2_keeps_its_body(faults: Faults) -> None:
+    """Java's client does so with every request."""
+    url = httpx.URL(faults.service.base_url)
+    body = b'{"id": "h2c", "target": {"path": "x.gguf"}}'
+    head = (
+        "POST /profiles HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+        "Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+    ).encode()
+    with socket.create_connection((url.host, url.port or 80), timeout=DEADLINE_SECONDS) as connection:
+        connection.sendall(head + body)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
+    assert faults.service.client.get("/profiles/h2c").status_code == 200

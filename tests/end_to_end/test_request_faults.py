@@ -39,7 +39,7 @@ def test_an_error_in_mid_stream_is_passed_on(faults: Faults) -> None:
     assert "Context size has been exceeded." in payloads[-1]
     row = faults.service.row(answer)
     assert (row["outcome"], row["status_code"]) == ("upstream_error", 200)
-    assert row["error"] == "Context size has been exceeded."
+    assert row["error"] == "the engine reported server_error (500)"
     faults.service.stop(profile)
 
 
@@ -63,7 +63,11 @@ def test_an_error_answer_passes_through(faults: Faults) -> None:
     answer = faults.service.complete(profile)
     assert (answer.status_code, answer.text) == (500, body)
     row = faults.service.row(answer)
-    assert (row["outcome"], row["status_code"], row["error"]) == ("upstream_error", 500, "Input prompt is too big")
+    assert (row["outcome"], row["status_code"], row["error"]) == (
+        "upstream_error",
+        500,
+        "the engine reported server_error (500)",
+    )
     faults.service.stop(profile)
 
 

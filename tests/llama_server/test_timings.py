@@ -61,10 +61,18 @@ def test_a_zero_that_was_reported_stays_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [{"code": 400, "message": "too long", "type": "exceed_context_size_error"}, "too long"]
+    ("error", "told"),
+    [
+        ({"code": 400, "message": "SECRET", "type": "exceed_context_size_error"}, "exceed_context_size_error (400)"),
+        ({"code": "x", "message": "SECRET", "type": "server_error"}, "server_error"),
+        ({"code": 400, "message": "SECRET", "type": "SECRET words of a prompt"}, "error"),
+        ({"message": "SECRET"}, "error"),
+        ("SECRET", "error"),
+    ],
 )
-def test_an_error_carries_its_message(error: object) -> None:
-    assert report_of_answer(as_json(error=error)) == EngineReport(error="too long")
+def test_of_an_error_only_its_kind_is_told(error: object, told: str) -> None:
+    """The engine's message may quote the prompt, and no prompt is stored."""
+    assert report_of_answer(as_json(error=error)) == EngineReport(error=told)
 
 
 def test_the_finish_reason_may_stand_before_the_usage() -> None:

@@ -221,4 +221,4 @@ async def test_an_error_event_of_the_engine_is_told_as_such() -> None:
         assert await client.rest() == event("a") + error
         told = await now.next_told()
         assert (told.outcome, told.status_code) == (Outcome.UPSTREAM_ERROR, 200)
-        assert told.error == "Context size has been exceeded."
+        assert told.error == "the engine reported server_error (500)"

@@ -105,7 +105,7 @@ async def test_an_error_of_the_engine_passes_unchanged() -> None:
         assert await client.rest() == error
         told = await now.next_told()
         assert (told.outcome, told.status_code, told.stream) == (Outcome.UPSTREAM_ERROR, 400, True)
-        assert told.error == "the request exceeds the available context size"
+        assert told.error == "the engine reported x (400)"
 
 
 @pytest.mark.parametrize(

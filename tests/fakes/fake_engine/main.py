@@ -63,7 +63,7 @@ def _act(options: Options, scenario: Scenario, events: Events, help_text: str, a
         print("fake engine: no --model; router mode is not played", file=sys.stderr)
         return 1
     if dry_run.is_asked(options):
-        return dry_run.play(options, scenario)
+        return dry_run.play(options, scenario, events, argv)
     # An abort is part of the play and should leave no core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_DFL)

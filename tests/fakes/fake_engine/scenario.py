@@ -8,7 +8,8 @@ among parts, each part being a scenario of its own that is laid over the rest:
               a part holds when its arguments stand one after another on the command line
     launches  [{...}, {...}]   the n-th start with this model; the last part holds for ever after
 
-Every fact is one JSON line in `<model>.events.jsonl`: `started` (pid, argv, environment: names),
+Every fact is one JSON line in `<model>.events.jsonl`: `measured` (pid, argv; a dry run),
+`started` (pid, argv, environment: names),
 `ready`, `request`, `client_disconnected`, `answered`, `sigterm`, `exiting`.
 """
 

@@ -1,0 +1,22 @@
+"""EngineOptions: flags beside the profile's fields that decide where bytes go. A value; who reads flags makes it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Defaults are the engine's own.
+
+    `maps_files` is false where weights are read into memory instead; `keeps_all_outputs` where logits of a whole batch
+    are wanted (embeddings, reranking). `context_checkpoints` bounds the states kept for each slot on the host.
+    """
+
+    kv_on_devices: bool = True
+    full_windows: bool = False
+    maps_files: bool = True
+    repacks: bool = True
+    pinned_host: bool = True
+    cpu_ffn_layers: int = 0
+    keeps_all_outputs: bool = False
+    context_checkpoints: int = 32
+    projector_on_device: bool = True
