@@ -118,7 +118,7 @@ def test_a_server_with_another_key_is_not_ours(tiny: TinyModels) -> None:
 
         foreign = faults.profile("foreign", {"wrong_key": "except_health"})
         answer = start(faults.service, foreign)
-        assert (answer.status_code, answer.json()["reason"]) == (502, "address-foreign")
+        assert (answer.status_code, answer.json()["reason"]) == (502, "address-foreign"), answer.text
         assert wait_for_end(faults.facts(foreign, "started")[-1]["pid"], 0)
 
 
