@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,12 @@ from app.events import EventBus
 from app.identifiers import TimeOrderedIds
 from app.instances.archive import InstanceArchive
 from app.instances.deadlines import Deadlines
+from app.instances.record import InstanceRecord
 from app.instances.state import InstanceStateChanged
 from app.instances.supervisor import Supervisor, Surroundings
 from app.inventory.devices import Device
 from app.inventory.host import host_now
+from app.inventory.listing import DeviceListing
 from app.inventory.machine import MachineReader
 from app.inventory.model_scan import ModelScan
 from app.inventory.nvml import Nvml
@@ -70,7 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
     catalog = ProfileCatalog(database, bus.publish, in_use=lambda profile_id: supervisor.is_running(profile_id))  # noqa: PLW0108 - it comes later
     files = ProfileFiles(settings.profiles_folder, catalog)
     probe = EngineProbe(lambda: find_engine(settings.engine), settings.rpc)
-    machine = _machine_reader(probe, ours=lambda: {record.pid for record in supervisor.records() if record.pid})
+    listing, machine = _inventory(probe, lambda: supervisor.records())  # noqa: PLW0108 - it comes later
     check = LaunchCheck(probe, settings.model_folders, settings.rpc, _claims(catalog), machine.now)
     archive = InstanceArchive(database)
     supervisor = Supervisor(
@@ -99,7 +100,7 @@ def create_app(settings: Settings) -> FastAPI:
         )
     )
     _subscribe(bus, recorder, instruments, relay, supervisor)
-    bus.subscribe(InstanceStateChanged, lambda _: machine.forget())
+    bus.subscribe(InstanceStateChanged, lambda _: listing.forget())
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -152,18 +153,27 @@ def _subscribe(
     bus.subscribe(ProfileDeleted, lambda event: supervisor.forget(event.profile_id))
 
 
-def _machine_reader(probe: EngineProbe, ours: Callable[[], AbstractSet[int]]) -> MachineReader:
+def _inventory(
+    probe: EngineProbe, records: Callable[[], Sequence[InstanceRecord]]
+) -> tuple[DeviceListing, MachineReader]:
+    """What lists the engine's devices, and what gives the machine from that, the driver and the host."""
+
     async def known_devices() -> Sequence[Device]:
         return (await probe.facts()).devices
 
-    return MachineReader(
+    listing = DeviceListing(
         known_devices=known_devices,
         list_devices=probe.list_devices,
+        is_in_use=lambda: any(not record.state.is_terminal for record in records()),
+    )
+    reader = MachineReader(
+        listing=listing,
         read_nvml=NvmlReader(Nvml().read).read,
         host=host_now,
-        ours=ours,
+        ours=lambda: {record.pid for record in records() if record.pid},
         environment=os.environ,
     )
+    return listing, reader
 
 
 def _surroundings(settings: Settings, runtime_dir: Path) -> Surroundings:

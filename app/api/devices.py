@@ -72,11 +72,16 @@ class HolderResource(BaseModel):
 
 
 class UsageResource(BaseModel):
-    """What of a device is promised to launches that are not done, and who holds memory of it."""
+    """What of a device is promised to launches that are not done, and who holds memory of it.
+
+    `mismatch` says why the driver's figures are not attached; `is_stale`, that the figures are from before our engines
+    took theirs.
+    """
 
     reserved_bytes: int = 0
     holders: list[HolderResource] = []
     mismatch: str | None = None
+    is_stale: bool = False
 
 
 class MachineResource(BaseModel):
@@ -149,6 +154,7 @@ def _usage(
         reserved_bytes=reserved_bytes,
         holders=[_holder(process, by_pid.get(process.pid)) for process in processes],
         mismatch=device.mismatch,
+        is_stale=device.is_stale,
     )
 
 

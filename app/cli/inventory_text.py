@@ -34,6 +34,8 @@ def print_devices(console: Console, seen: Mapping[str, Any]) -> None:
             console.print(f"{name}: pid {holder['pid']} holds {_bytes(holder['used_bytes'])}, {whose}", soft_wrap=True)
         if usage["mismatch"]:
             console.print(f"{name}: {usage['mismatch']}", style="yellow", soft_wrap=True)
+        if usage["is_stale"]:
+            console.print(f"{name}: as it was before our engines took memory of it", style="yellow", soft_wrap=True)
     for name in seen["unlisted"]:
         console.print(f"the driver shows {name}, which the engine does not list", style="yellow", soft_wrap=True)
     for problem in seen["problems"]:

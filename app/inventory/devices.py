@@ -18,7 +18,8 @@ class Device:
 
     `uuid` and `pci_bus_id` are known only where a driver was asked too; `uuid` may be that of a MIG slice. The memory
     of an `integrated` device is the host's: both figures are about one budget. `holders` are processes that are not
-    ours. `mismatch` says why the driver's figures could not be attached to this device.
+    ours. `mismatch` says why the driver's figures could not be attached to this device. The figures of an `is_stale`
+    device are from before our own engines took memory of it: it cannot be asked while they live.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Device:
     integrated: bool = False
     holders: Sequence[MemoryHolder] = ()
     mismatch: str | None = None
+    is_stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """The machine as it is now: the engine's devices with the driver's figures, and the host."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -10,10 +9,9 @@ from typing import Final
 from app.inventory.device_match import ORDER_OF_BUS, ORDER_VARIABLE, Unit, match_devices
 from app.inventory.devices import Device, Host, Machine, MemoryHolder
 from app.inventory.integrated import is_integrated
+from app.inventory.listing import DeviceListing
 from app.inventory.nvml_snapshot import Absent, CardProcess, NvmlSnapshot, known
 
-# Listing starts the engine for a moment, and on a card takes memory of its own meanwhile.
-_LISTING_SECONDS: Final = 3.0
 _NOT_SUPPORTED: Final = 3
 # What decides which devices an engine sees, in which order, and what it says of their memory.
 _DECIDING: Final = frozenset(
@@ -31,8 +29,6 @@ _DECIDING: Final = frozenset(
     }
 )
 
-ListDevices = Callable[[Mapping[str, str]], Awaitable[Sequence[Device]]]
-
 
 @dataclass(frozen=True, slots=True)
 class SeenMachine:
@@ -46,31 +42,23 @@ class SeenMachine:
 class MachineReader:
     """Gives the machine that launches are judged against.
 
-    `known_devices` answers what the engine listed when it was probed; `list_devices` asks it afresh, under variables of
-    a profile. `ours` are the pids of our own engines, `environment` is what every engine inherits.
+    `ours` are the pids of our own engines, `environment` is what every engine inherits.
     """
 
     def __init__(
         self,
         *,
-        known_devices: Callable[[], Awaitable[Sequence[Device]]],
-        list_devices: ListDevices,
+        listing: DeviceListing,
         read_nvml: Callable[..., Awaitable[NvmlSnapshot]],
         host: Callable[[], Host],
         ours: Callable[[], AbstractSet[int]],
         environment: Mapping[str, str],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._known_devices = known_devices
-        self._list_devices = list_devices
+        self._listing = listing
         self._read_nvml = read_nvml
         self._host = host
         self._ours = ours
         self._environment = {**environment, ORDER_VARIABLE: ORDER_OF_BUS}
-        self._clock = clock
-        self._listing = asyncio.Lock()
-        self._listed: dict[tuple[tuple[str, str], ...], tuple[float, Sequence[Device]]] = {}
-        self._changes = 0
         self._has_answered = False
 
     async def now(self, env: Mapping[str, str] | None = None) -> Machine:
@@ -81,10 +69,10 @@ class MachineReader:
         """The same with what the driver said; `traffic` adds PCIe throughput. Raises EngineError."""
         deciding = {name: value for name, value in (env or {}).items() if name in _DECIDING}
         nvml, host = await asyncio.gather(self._read_nvml(traffic=traffic), asyncio.to_thread(self._host))
-        devices = await (self._fresh(deciding) if deciding else self._known_devices())
+        devices = await (self._listing.fresh(deciding) if deciding else self._listing.known())
         seen = self._seen(devices, nvml, host, {**self._environment, **deciding})
         if not deciding and any(not _is_live(device, seen.units) for device in devices):
-            seen = self._seen(await self._fresh({}), nvml, host, self._environment)
+            seen = self._seen(await self._listing.fresh({}), nvml, host, self._environment)
         return seen
 
     async def look_without_engine(self) -> SeenMachine:
@@ -114,29 +102,11 @@ class MachineReader:
             return None
         return nvml.problem if self._has_answered else None
 
-    def forget(self) -> None:
-        """What the engine listed is out of date: an instance took memory, or gave it back."""
-        self._changes += 1
-        self._listed.clear()
-
-    async def _fresh(self, env: Mapping[str, str]) -> Sequence[Device]:
-        """A listing not older than a few seconds. Who asks at the same time shares it."""
-        key = tuple(sorted(env.items()))
-        async with self._listing:
-            asked_seconds, devices = self._listed.get(key, (float("-inf"), ()))
-            if self._clock() - asked_seconds <= _LISTING_SECONDS:
-                return devices
-            changes = self._changes
-            devices = await self._list_devices(env)
-            now_seconds = self._clock()
-            recent = {k: entry for k, entry in self._listed.items() if now_seconds - entry[0] <= _LISTING_SECONDS}
-            # A change while the engine was being asked may be in its answer or not.
-            self._listed = {**recent, key: (now_seconds, devices)} if changes == self._changes else {}
-            return devices
-
 
 def _is_live(device: Device, units: Mapping[str, Unit]) -> bool:
-    """Whether the driver says how much of its memory is free, or that it has none of its own."""
+    """Whether nothing better is to be had from the engine: the driver tells its memory, or it must not be asked."""
+    if device.is_stale:
+        return True
     unit = units.get(device.name)
     return unit is not None and (known(unit.memory) is not None or _has_no_memory(unit))
 

@@ -42,8 +42,9 @@ def reconcile(
     """Put the engine's figures in the place of the plan's, and say where they are further apart than allowed.
 
     `analytic` is bytes by device and term, the host under `Host`. The engine prints whole MiB rounded down: a planned
-    figure inside that MiB stays as it is. `excess_compute_bytes` is what the dry run is known to count too much on a
-    device: with pipelining, four hidden-state inputs on each device that follows another.
+    figure inside that MiB stays as it is. `excess_compute_bytes` is what a dry run is known to count more than a load
+    (less, where negative) of the target's compute buffers: with pipelining, four hidden-state inputs on each device
+    that follows another.
     """
     excess = excess_compute_bytes or {}
     table = {device: dict(terms) for device, terms in analytic.items()}

@@ -12,7 +12,7 @@ _EXTRA_FAILED = "failed to measure the memory of the extra model"
 _NEEDS_TARGET = "requires ctx_other to be set"
 _TARGET_FAILED = "encountered an error while trying to fit params"
 _GAVE_UP = "failed to fit params to free device memory"
-# After these the engine compares what it measured with what is free.
+# With these the engine compares what it measured with what is free.
 _COMPARES = ("projected memory use", "projected to use")
 # After these it loads for real, or has done so already.
 _FIT_ENDED = ("fitting params to free memory took", "load_tensors: loading", "model loaded", "listening on")
@@ -46,9 +46,13 @@ class DryRunOutput:
 
     @property
     def measured(self) -> bool:
-        """Whether nothing more will be said of the launch as it was asked for."""
-        extra_known = self.extra is not None or self.extra_error is not None
-        return extra_known or self._compared or self.target_error is not None or self.fit_ended
+        """Whether nothing more will be said of the launch as it was asked for.
+
+        Told by the comparison that follows, not by the last breakdown: after that the engine still hands back what it
+        held. An RPC server that answers a client which is no longer there dies of it (SIGPIPE, build 11434), so the
+        engine must be ended while it is busy with itself.
+        """
+        return self._compared or self.target_error is not None or self.fit_ended
 
     def add(self, line: str) -> None:
         """Take in one line (without its line feed)."""

@@ -55,22 +55,23 @@ class EngineProbe:
                 self._known = (identity, await self._ask(engine))
             return self._known[1]
 
-    async def list_devices(self, env: Mapping[str, str]) -> tuple[Device, ...]:
+    async def list_devices(self, env: Mapping[str, str], *, with_rpc: bool) -> tuple[Device, ...]:
         """The devices as the engine lists them now, under these variables of a profile.
 
+        An RPC server that has a client lets another one wait: `with_rpc` leaves these devices out.
         Raises EngineNotFound or EngineUnusable.
         """
-        return parse_devices(await self._devices_text(self._find(), env))
+        return parse_devices(await self._devices_text(self._find(), env, self._rpc if with_rpc else ()))
 
-    async def _devices_text(self, engine: EngineCommand, env: Mapping[str, str]) -> str:
-        rpc = ("--rpc", ",".join(self._rpc)) if self._rpc and engine.kind is not EngineKind.EMBEDDED else ()
-        return await _question(engine, *rpc, "--list-devices", env=env)
+    async def _devices_text(self, engine: EngineCommand, env: Mapping[str, str], rpc: Sequence[str]) -> str:
+        told = ("--rpc", ",".join(rpc)) if rpc and engine.kind is not EngineKind.EMBEDDED else ()
+        return await _question(engine, *told, "--list-devices", env=env)
 
     async def _ask(self, engine: EngineCommand) -> EngineFacts:
         version, help_text, devices, backends = await asyncio.gather(
             _question(engine, "--version"),
             _question(engine, "--help"),
-            self._devices_text(engine, {}),
+            self._devices_text(engine, {}, self._rpc),
             asyncio.to_thread(device_backends, engine.program),
         )
         flags = parse_flags(help_text)

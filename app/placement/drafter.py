@@ -13,9 +13,10 @@ from app.placement.graph import Graph, Moved
 from app.placement.layers import HOST, Layout
 from app.placement.shape import ModelShape
 from app.placement.weights import Overrides, PlacedWeights, WeightTable, place_weights
+from app.profiles.profile import CacheType
 
-BLOCK_KINDS = (ModelKind.DFLASH, ModelKind.DSPARK)
-_HEAD_KINDS = (ModelKind.MTP_ONLY, ModelKind.ASSISTANT)
+# These are fed the target's hidden states, and hold logits for every token of a micro-batch.
+READING_KINDS = frozenset({ModelKind.DFLASH, ModelKind.DSPARK, ModelKind.EAGLE3})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,9 @@ class PlacedDrafter:
     compute: PlacedCompute
 
 
-def inherited_size(target: ContextSize, k_type: str, v_type: str, outputs: int) -> ContextSize:
+def inherited_size(target: ContextSize, k_type: CacheType, v_type: CacheType, outputs: int) -> ContextSize:
     """The draft context: as many tokens as the target has in the end, cache types of its own, nothing to undo."""
-    return replace(
-        target, tokens=target.total_tokens, k_type=k_type, v_type=v_type, rollback_states=0, outputs=outputs
-    )
+    return replace(target, tokens=target.total_tokens, k_type=k_type, v_type=v_type, rollback_states=0, outputs=outputs)
 
 
 def place_draft_model(
@@ -47,7 +46,7 @@ def place_draft_model(
 ) -> PlacedDrafter:
     """A draft model from a file of its own. With `is_mtp` only its MTP layers run.
 
-    Tensors that it lacks are the target's, which weigh nothing here. An assistant reads the target's cache and has none.
+    Tensors that it lacks are the target's, and weigh nothing here; an assistant reads the target's cache and has none.
     """
     kind = shape.model.kind
     weights = place_weights(shape, table, layout, overrides, with_nextn=is_mtp)
@@ -56,14 +55,12 @@ def place_draft_model(
     context = place_context(shape, size, layout, nextn=runs_nextn)
     if kind is ModelKind.ASSISTANT:
         context = PlacedContext([0] * len(layout.devices), [0] * len(layout.devices))
-    if kind in BLOCK_KINDS:
-        compute = _block_compute(graph)
+    if kind in READING_KINDS:
+        compute = _reading_compute(graph)
     elif runs_nextn:
         compute = place_mtp_compute(graph)
     else:
         compute = place_compute(graph)
-        if kind is ModelKind.EAGLE3:
-            _add_encoder(graph, compute)
     return PlacedDrafter(layout, weights, context, compute)
 
 
@@ -78,11 +75,11 @@ def moved_by(shape: ModelShape, weights: PlacedWeights, overrides: Overrides) ->
     return Moved(frozenset(weights.experts_on_host), frozenset(weights.dense_on_host), overrides.is_any)
 
 
-def _block_compute(graph: Graph) -> PlacedCompute:
-    """DFlash and DSpark decode a block at once, and are reserved logits for every token of a micro-batch.
+def _reading_compute(graph: Graph) -> PlacedCompute:
+    """DFlash, DSpark and EAGLE-3 are reserved logits of the whole vocabulary for every token of a micro-batch.
 
     Once loaded the engine reserves again with the hidden states on, and then holds those logits twice: the dry run
-    never sees that.
+    never sees that. (EAGLE-3 spreads the logits of a smaller vocabulary of its own over the whole one.)
     """
     ordinary = place_compute(replace(graph, is_dry_run=True))
     batch, copies, layout = graph.batch, graph.copies, graph.layout
@@ -114,10 +111,12 @@ def _host_layers_bytes(graph: Graph, ordinary_bytes: int) -> int:
     return ordinary_bytes if graph.trunk_units(HOST) else 0
 
 
-def _add_encoder(graph: Graph, compute: PlacedCompute) -> None:
-    """EAGLE-3 first fuses three hidden states of the target into one."""
-    fused = 4 * (graph.shape.model.target_hidden_size or graph.shape.embedding_length) * graph.batch.value_bytes
-    if graph.layout.output is HOST:
-        compute.host_bytes += fused
-    else:
-        compute.device_bytes[graph.layout.output] += fused
+def add_read_states(graph: Graph, compute: PlacedCompute) -> None:
+    """What a target needs more once a drafter reads the inputs of its layers: seen at the first request only."""
+    more = 3
+    for device in graph.layout.used:
+        if graph.trunk_units(device):
+            compute.device_bytes[device] += more * graph.batch.hidden_bytes
+            more = 2
+    if graph.trunk_units(HOST):
+        compute.host_bytes += 2 * graph.batch.hidden_bytes

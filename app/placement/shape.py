@@ -115,6 +115,8 @@ def shape_of(model: ModelFile) -> ModelShape:
     layers = []
     feeds = _feed_forwards(model, keys, blocks)
     cached_blocks = _cached_blocks(model, keys, blocks)
+    # Sparse attention keeps one more key per cell for its indexer. Not every layer has one; all are counted.
+    index = keys.number("attention.indexer.key_length") if model.architecture != "deepseek4" else 0
     for block in range(blocks):
         key, value = lengths[windowed[block]]
         attends = not recurrent[block] or model.architecture in kinds.ATTENDING_AND_RECURRENT
@@ -122,7 +124,7 @@ def shape_of(model: ModelFile) -> ModelShape:
         layers.append(
             LayerShape(
                 heads=heads[block],
-                k_width=key * kv_heads[block] if caches else 0,
+                k_width=key * kv_heads[block] + index if caches else 0,
                 v_width=value * kv_heads[block] if caches and latent is None else 0,
                 query_width=heads[block] * key if attends else 0,
                 is_normed=f"blk.{block}.attn_q_norm.weight" in model.tensors,

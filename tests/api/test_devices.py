@@ -16,6 +16,7 @@ from app.identifiers import id_text
 from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState
 from app.inventory.devices import Device, Host
+from app.inventory.listing import DeviceListing
 from app.inventory.machine import MachineReader
 from app.inventory.nvml_snapshot import (
     CardProcess,
@@ -52,15 +53,17 @@ def answer(
             raise devices
         return devices
 
-    async def list_devices(_: Mapping[str, str]) -> Sequence[Device]:
+    async def list_devices(_: Mapping[str, str], *, with_rpc: bool) -> Sequence[Device]:
+        assert with_rpc
         return await known_devices()
 
     async def read_nvml(*, traffic: bool = False) -> NvmlSnapshot:
         return nvml
 
     reader = MachineReader(
-        known_devices=known_devices, list_devices=list_devices, read_nvml=read_nvml, host=lambda: HOST,
-        ours=lambda: {record.pid for record in records if record.pid}, environment={},
+        listing=DeviceListing(known_devices=known_devices, list_devices=list_devices, is_in_use=lambda: False),
+        read_nvml=read_nvml, host=lambda: HOST, environment={},
+        ours=lambda: {record.pid for record in records if record.pid},
     )  # fmt: skip
     app = FastAPI()
     app.include_router(router(reader, lambda: records, lambda: reserved or {}))
@@ -99,7 +102,7 @@ def test_a_machine_with_its_live_figures_and_their_users() -> None:
                     {"pid": 11, "used_bytes": None, "instance_id": None, "profile_id": None},
                     {"pid": 4242, "used_bytes": 14 * GIB, "instance_id": id_text(7), "profile_id": "gemma"},
                 ],
-                "mismatch": None,
+                "mismatch": None, "is_stale": False,
             }
         },
         "driver_version": "580.95.05",
@@ -120,7 +123,7 @@ def test_devices_and_host_are_what_a_check_takes() -> None:
 def test_a_device_without_a_driver_to_ask_has_no_live_figures() -> None:
     seen = answer([listed("Vulkan0", "AMD Radeon RX 7900 XTX")], NvmlSnapshot(problem="no library"))
     assert seen["live"] == {}
-    assert seen["usage"] == {"Vulkan0": {"reserved_bytes": 0, "holders": [], "mismatch": None}}
+    assert seen["usage"] == {"Vulkan0": {"reserved_bytes": 0, "holders": [], "mismatch": None, "is_stale": False}}
     assert seen["driver_version"] is None
     assert seen["problems"] == []
 

@@ -42,9 +42,9 @@ def test_devices_and_who_holds_their_memory() -> None:
         {"pid": 7, "used_bytes": GIB, "instance_id": "i", "profile_id": "gemma"},
         {"pid": 8, "used_bytes": None, "instance_id": None, "profile_id": None},
     ]
-    usage = {"reserved_bytes": 2 * GIB, "holders": holders, "mismatch": None}
+    usage = {"reserved_bytes": 2 * GIB, "holders": holders, "mismatch": None, "is_stale": True}
     other = {**device, "name": "Vulkan0", "description": "RX 7900", "integrated": False}
-    told = {"reserved_bytes": 0, "holders": [], "mismatch": "the driver shows no card 0000:0a:00.0"}
+    told = {"reserved_bytes": 0, "holders": [], "mismatch": "the driver shows no card 0000:0a:00.0", "is_stale": False}
     lines = printed(
         {
             **NOTHING,
@@ -70,6 +70,7 @@ def test_devices_and_who_holds_their_memory() -> None:
     assert lines[4:] == [
         "CUDA0: pid 7 holds 1.0 GiB, gemma (instance i)",
         "CUDA0: pid 8 holds an unknown amount, not ours",
+        "CUDA0: as it was before our engines took memory of it",
         "Vulkan0: the driver shows no card 0000:0a:00.0",
     ]
 

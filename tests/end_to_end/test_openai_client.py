@@ -81,7 +81,7 @@ def test_a_chat_stream(client: openai.OpenAI, service: Service, with_usage: bool
     row = service.row_of(stream.response.headers["x-request-id"])
     expected = simulate_draft("draft-simple", LAST_OF_PROMPT, TOKENS, WRONG_AFTER_D, 3)
     assert (row["draft_tokens"], row["accepted_tokens"]) == tuple(expected)
-    assert (row["stream"], row["generated_tokens"]) == (True, TOKENS)
+    assert (row["outcome"], row["stream"], row["generated_tokens"]) == ("completed", True, TOKENS)
     assert row["time_to_first_token_seconds"] is not None
 
 

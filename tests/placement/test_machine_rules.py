@@ -11,7 +11,14 @@ from app.findings import Severity
 from app.inventory.devices import Device, Machine, MemoryHolder
 from app.placement.case import LaunchCase
 from app.placement.rules import judge
-from app.placement.rules.machine import device_busy, device_order, driver_silent, no_device, unified_memory
+from app.placement.rules.machine import (
+    device_busy,
+    device_order,
+    device_stale,
+    driver_silent,
+    no_device,
+    unified_memory,
+)
 from app.profiles.profile import merge_patch, parse_profile
 
 GIB = 1 << 30
@@ -134,6 +141,15 @@ def test_one_budget_for_device_and_host() -> None:
     assert (found.severity, found.observed) == (Severity.INFO, "integrated: CUDA0")
     assert unified_memory(on(CARD, OTHER)) is None
     assert unified_memory(on(replace(CARD, integrated=True), OTHER, placement={"devices": ["CUDA1"]})) is None
+
+
+def test_a_device_that_could_not_be_asked() -> None:
+    stale = Device("RPC0", "127.0.0.1:50052", 8 * GIB, 8 * GIB, is_stale=True)
+    found = device_stale(on(CARD, stale))
+    assert found is not None
+    assert (found.severity, found.observed) == (Severity.WARNING, "memory as it was: RPC0")
+    assert device_stale(on(CARD, replace(stale, is_stale=False))) is None
+    assert device_stale(on(CARD, stale, placement={"devices": ["CUDA0"]})) is None
 
 
 def test_a_driver_that_fell_silent_refuses_the_launch_unless_forced() -> None:

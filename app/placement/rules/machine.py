@@ -94,6 +94,21 @@ def unified_memory(case: LaunchCase) -> Finding | None:
     )
 
 
+def device_stale(case: LaunchCase) -> Finding | None:
+    """An RPC server serves one client at a time: while an engine of ours lives its memory cannot be read."""
+    names = ", ".join(device.name for device in _used(case) if device.is_stale)
+    if not names:
+        return None
+    return findings.warning(
+        "device-stale",
+        f"{names} cannot be asked while an engine runs: the figures are from before, and what running engines hold "
+        "there is not taken off. An RPC server that another engine uses lets this launch wait until that one ends.",
+        expected="memory as it is now",
+        observed=f"memory as it was: {names}",
+        evidence="the engine's --list-devices, when nothing ran",
+    )
+
+
 def driver_silent(case: LaunchCase) -> Finding | None:
     """The driver fell silent while the service runs: a launch may end on the CPU, or not begin at all."""
     problem = case.machine.driver_problem
@@ -130,4 +145,4 @@ def _holders_text(holders: Sequence[MemoryHolder]) -> str:
     return ", ".join(named) + (f" and {more} more" if more else "")
 
 
-RULES = (no_device, device_order, device_busy, unified_memory, driver_silent)
+RULES = (no_device, device_order, device_busy, device_stale, unified_memory, driver_silent)
