@@ -4,7 +4,7 @@ One integer serves as the primary key of a row (so newest-first needs no second 
 a key range) and, written as 16 hexadecimal digits, as the public id.
 """
 
-import secrets
+import random
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,11 +20,13 @@ class TimeOrderedIds:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
+        # Seeded once: asking the kernel for chance would be a call into it for each request.
+        self._chance = random.Random()  # noqa: S311 - ids are no secret
         self._last = 0
 
     def next(self) -> int:
         """The next id; two processes that share a database differ in the low bits by chance."""
-        fresh = first_id_at(int(self._clock() * 1000)) + secrets.randbits(_SEQUENCE_BITS - 4)
+        fresh = first_id_at(int(self._clock() * 1000)) + self._chance.getrandbits(_SEQUENCE_BITS - 4)
         self._last = max(fresh, self._last + 1)
         return self._last
 

@@ -1,8 +1,19 @@
-"""A start of the service that fails for a named reason tells the reason, not the way through the code."""
+"""The start of the service: one that fails tells the reason and not the way through the code; one that works settles."""
+
+import gc
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import PacelineError
+
+
+def _settle() -> None:
+    """What is there now stays: a collection need not look at it again.
+
+    Under load a full one came every few thousand requests and held all streams up for a tenth of a second.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class StartupWatch:
@@ -23,8 +34,10 @@ class StartupWatch:
             # The traceback comes as a message before the exception itself does.
             if message["type"] == "lifespan.startup.failed":
                 complaints.append(message)
-            else:
-                await send(message)
+                return
+            await send(message)
+            if message["type"] == "lifespan.startup.complete":
+                _settle()
 
         try:
             await self._app(scope, receive, hold_complaints)

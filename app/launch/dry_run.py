@@ -11,6 +11,7 @@ from app.inventory.engine import EngineFacts, EngineKind
 from app.launch.witness import Outcome, Unwitnessed, Witness, outcome_of
 from app.llama_server.dry_run_output import DryRunOutput
 from app.llama_server.probe import dry_run
+from app.llama_server.rpc_relay import relayed
 
 _LIMIT_SECONDS = 30.0
 # An engine greets within milliseconds, unless it waits for an RPC server, which serves one client at a time.
@@ -84,10 +85,10 @@ class DryRuns:
 
         waits_for_rpc = "--rpc" in flags
         try:
-            async with self._turn:
+            async with self._turn, relayed(flags) as relayed_flags:
                 exit_code = await dry_run(
                     engine,
-                    flags,
+                    relayed_flags,
                     environment,
                     enough,
                     launcher=self._launcher,
@@ -98,7 +99,7 @@ class DryRuns:
         except TimeoutError:
             return _too_late(said, self._limit_seconds, waits_for_rpc)
         except OSError as failure:
-            return Unwitnessed("not-started", f"The engine could not be started for a dry run: {failure}.")
+            return Unwitnessed("not-started", f"No dry run: the engine or an RPC server cannot be reached: {failure}.")
         outcome = outcome_of(said, exit_code, flags)
         if isinstance(outcome, Witness):
             self._remember(key, outcome)

@@ -105,8 +105,8 @@ class LayerSpan:
 class PlacementPlan:
     """Where every byte of a launch will be.
 
-    `partial` names what is not known; the figures are then bounds above. `impossible` says why the engine would not load
-    it at all, whatever the memory.
+    `partial` names what is not known; the figures are then bounds above. `impossible` says why the engine would not
+    load it at all, whatever the memory.
     """
 
     devices: Sequence[DeviceBudget]

@@ -7,7 +7,8 @@ import pytest
 from fixtures.oracle import HOST, MIB, Row, SparseFolder, case_of, cells, oracle_rows, predict
 
 from app.findings import Severity
-from app.placement.drafter import inherited_size, place_draft_model
+from app.placement.plan import plan
+from app.placement.resolve import resolve
 from app.placement.rules import judge
 
 _HOST_WEIGHTS_WITHIN_MIB = 2
@@ -51,14 +52,9 @@ def all_cells(models: SparseFolder) -> list[Cell]:
 
 def _cells(models: SparseFolder) -> Iterator[Cell]:
     for row in oracle_rows():
-        if row.error is None and (row.role != "draft" or _is_pinned(row)):
+        if row.error is None:
             for place, predicted, said in cells(row, predict(row, models)):
                 yield Cell(row, place, predicted, said)
-
-
-def _is_pinned(row: Row) -> bool:
-    """Paceline always names one device for a draft; rows that let it follow the target's split are not its launches."""
-    return "-devd" in row.flags.split() or "-ngld 0" in row.flags
 
 
 def test_the_rows_are_there() -> None:
@@ -95,7 +91,8 @@ def test_a_launch_that_the_engine_refuses_is_refused(models: SparseFolder) -> No
     assert refused
     for row in refused:
         case, _ = case_of(row, models)
-        assert any(finding.severity is Severity.ERROR for finding in judge(case)), row.id
+        by_rule = any(finding.severity is Severity.ERROR for finding in judge(case))
+        assert by_rule or plan(case, resolve(case)).impossible, row.id
 
 
 def test_what_is_not_modelled_is_said(models: SparseFolder) -> None:
