@@ -32,6 +32,7 @@ from app.events import EventBus
 from app.identifiers import TimeOrderedIds
 from app.instances.archive import InstanceArchive
 from app.instances.deadlines import Deadlines
+from app.instances.process import tether_words
 from app.instances.record import InstanceRecord
 from app.instances.state import InstanceStateChanged
 from app.instances.supervisor import Supervisor, Surroundings
@@ -43,6 +44,7 @@ from app.inventory.model_scan import ModelScan
 from app.inventory.nvml import Nvml
 from app.inventory.nvml_reader import NvmlReader
 from app.launch.check import LaunchCheck
+from app.launch.dry_run import DryRuns
 from app.llama_server.engine import find_engine
 from app.llama_server.probe import EngineProbe
 from app.metrics.collectors import MetricsRegistry, ServiceCollector
@@ -72,7 +74,17 @@ def create_app(settings: Settings) -> FastAPI:
     files = ProfileFiles(settings.profiles_folder, catalog)
     probe = EngineProbe(lambda: find_engine(settings.engine), settings.rpc)
     listing, machine = _inventory(probe, lambda: supervisor.records())  # noqa: PLW0108 - it comes later
-    check = LaunchCheck(probe, settings.model_folders, settings.rpc, _claims(catalog), machine.now)
+    dry_runs = DryRuns(launcher=tether_words(), folder=runtime_dir)
+    check = LaunchCheck(
+        probe,
+        dry_runs,
+        model_dirs=settings.model_folders,
+        rpc=settings.rpc,
+        margin_bytes=settings.margin_bytes,
+        claims=_claims(catalog),
+        machine=machine.now,
+        others=lambda profile_id: supervisor.others(profile_id),  # noqa: PLW0108 - it comes later
+    )
     archive = InstanceArchive(database)
     supervisor = Supervisor(
         catalog, check, _surroundings(settings, runtime_dir), publish=bus.publish, keep=archive.store
@@ -89,16 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
         max_body_bytes=settings.max_body_bytes,
     )
     recorder = Recorder(database)
-    registry = MetricsRegistry()
-    instruments = Instruments(registry)
-    registry.register(
-        ServiceCollector(
-            __version__,
-            lambda: probe.known.build if probe.known else None,
-            lambda: database.backlog,
-            lambda: recorder.lost_rows,
-        )
-    )
+    registry, instruments = _metrics(probe, database, recorder)
     _subscribe(bus, recorder, instruments, relay, supervisor)
     bus.subscribe(InstanceStateChanged, lambda _: listing.forget())
 
@@ -114,6 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
                 async with _running(files.watch(), _first_look(probe)):
                     yield
                     await supervisor.close(settings.drain_seconds)
+                await dry_runs.close()
                 upstreams.close()
                 await recorder.flush()
         finally:
@@ -131,7 +135,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(profiles_api.router(catalog, supervisor.status))
     app.include_router(check_api.router(catalog, check))
     app.include_router(lifecycle_api.router(supervisor, drain_seconds=settings.drain_seconds))
-    app.include_router(devices_api.router(machine, supervisor.records, reserved=dict))
+    app.include_router(devices_api.router(machine, supervisor.records, reserved=lambda: supervisor.others("").reserved))
     app.include_router(models_api.router(ModelScan(settings.model_folders)))
     app.include_router(instances_api.router(supervisor, archive))
     app.include_router(requests_api.router(database))
@@ -139,6 +143,20 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(system_api.router(database, probe, files.problems))
     app.add_middleware(Gate, gatekeeper=keeper, guard=origin_guard(settings), relay=relay)
     return app
+
+
+def _metrics(probe: EngineProbe, database: Database, recorder: Recorder) -> tuple[MetricsRegistry, Instruments]:
+    registry = MetricsRegistry()
+    instruments = Instruments(registry)
+    registry.register(
+        ServiceCollector(
+            __version__,
+            lambda: probe.known.build if probe.known else None,
+            lambda: database.backlog,
+            lambda: recorder.lost_rows,
+        )
+    )
+    return registry, instruments
 
 
 def _subscribe(

@@ -1,4 +1,4 @@
-"""The start of the service: one that fails tells the reason and not the way through the code; one that works settles."""
+"""The start of the service: one that fails tells its reason, one that works settles."""
 
 import gc
 

@@ -20,7 +20,7 @@ from app.instances.process import ServerProcess
 from app.instances.readiness import ForeignServer, Readiness, become_ready
 from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState, InstanceStateChanged
-from app.launch.report import Launch
+from app.launch.report import Launch, predicted_memory
 from app.llama_server.environment import child_environment
 from app.llama_server.flags import ListenAddress, command_line
 from app.llama_server.log_lines import Failure, failure_of
@@ -117,6 +117,7 @@ class Instance:
             exit_code=self._exit_code,
             load_seconds=(self._ready_at - self._created_at).total_seconds() if self._ready_at else None,
             leases=self._leases,
+            memory={"predicted": predicted_memory(self.launch.report), "measured": {}},
         )
 
     async def until(self, reached: Callable[[InstanceState], bool]) -> InstanceState:

@@ -15,6 +15,11 @@ _LONGEST_LINE_BYTES = 65536
 _LAST_WORDS_SECONDS = 2.0
 
 
+def tether_words() -> tuple[str, ...]:
+    """What stands before a command line so that its process ends with this one."""
+    return (sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()))
+
+
 class ServerProcess:
     """A child that ends with us, whatever ends us. Its output goes line by line to `on_line`.
 
@@ -34,11 +39,7 @@ class ServerProcess:
     ) -> "ServerProcess":
         """Start `argv` with exactly this environment. Raises OSError where the system refuses."""
         child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",
-            "-S",
-            str(_TETHER),
-            str(os.getpid()),
+            *tether_words(),
             *argv,
             env=dict(env),
             stdin=asyncio.subprocess.DEVNULL,

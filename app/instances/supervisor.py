@@ -20,8 +20,8 @@ from app.instances.lease import Lease
 from app.instances.output import read_tail
 from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState
-from app.launch.check import LaunchCheck
-from app.launch.report import Launch
+from app.launch.check import LaunchCheck, OtherLaunches
+from app.launch.report import Launch, required_memory
 from app.llama_server.flags import ListenAddress
 from app.profiles.catalog import ProfileCatalog
 
@@ -85,6 +85,23 @@ class Supervisor:
         """Whether a life of the profile has not ended, or is about to begin."""
         life = self._newest.get(profile_id)
         return self._starting[profile_id] > 0 or (life is not None and not life.state.is_terminal)
+
+    def others(self, profile_id: str) -> OtherLaunches:
+        """What instances do to the memory that a launch of this profile would meet."""
+        reserved: Counter[str] = Counter()
+        returning: Counter[str] = Counter()
+        for life in self._newest.values():
+            if life.state.is_terminal:
+                continue
+            is_loading = life.state in (InstanceState.STARTING, InstanceState.LOADING)
+            for name, used_bytes in required_memory(life.launch.report).items():
+                # An RPC server speaks with one client: while one of ours holds it, it shows what was free before.
+                is_unseen = is_loading or name.startswith("RPC")
+                if life.profile_id != profile_id and is_unseen:
+                    reserved[name] += used_bytes
+                elif life.profile_id == profile_id and not is_unseen:
+                    returning[name] += used_bytes
+        return OtherLaunches(dict(reserved), dict(returning))
 
     def status(self, profile_id: str) -> Mapping[str, Any]:
         """The read-only `status` of a profile."""

@@ -1,14 +1,19 @@
 """PlacementReport: the answer to "what would a launch do here?", and Launch: what a start then executes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from app.findings import Finding, Severity
 from app.inventory.engine import EngineFacts
+from app.llama_server.flags import ListenAddress, command_line
+from app.placement.budgets import HOST_NAME, DeviceBudget, HostBudget, PlacementPlan
+from app.placement.case import LaunchCase
 from app.placement.resolve import ResolvedLaunch
 from app.profiles.profile import LaunchProfile
+
+_PLACEHOLDER = ListenAddress(socket_path="<socket>")
 
 
 class Verdict(StrEnum):
@@ -21,8 +26,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlacementReport:
-    """All that a check found. `partial` names what the plan does not know; byte figures are then left out.
+    """All that a check found. `estimate_source` is `engine` where the figures are its own, else `analytic`.
 
+    `partial` names what the plan does not know; its figures are then bounds above. Terms of a device add up to its
+    `required_bytes`.
     `argv` is what would be executed, with `<socket>` for the private address; `env` what is set for the child beside
     its key.
     """
@@ -66,3 +73,74 @@ def verdict_of(findings: Sequence[Finding]) -> Verdict:
     if Severity.ERROR in severities:
         return Verdict.REFUSED
     return Verdict.FITS_WITH_WARNINGS if Severity.WARNING in severities else Verdict.FITS
+
+
+def report_of(
+    case: LaunchCase,
+    resolved: ResolvedLaunch,
+    flags: tuple[str, ...],
+    planned: PlacementPlan,
+    source: str,
+    verdicts: Sequence[Finding],
+) -> PlacementReport:
+    """The report of one check."""
+    split = case.profile.placement.tensor_split
+    return PlacementReport(
+        verdict=verdict_of(verdicts),
+        estimate_source=source,
+        partial=list(planned.partial),
+        devices=[_device(device) for device in planned.devices],
+        host=_host(planned.host),
+        layers=[asdict(span) for span in planned.layers],
+        resolved={
+            "tensor_split": list(split) if split is not None else None,
+            "context_per_slot": resolved.context_per_slot,
+            "context_size": resolved.context_size,
+            "draft_device": resolved.draft_device,
+            "draft_layers": resolved.draft_gpu_layers,
+            "draft_tokens_max": resolved.draft_tokens_max,
+            "prompt_cache_bytes": resolved.prompt_cache_bytes,
+            "output_device": planned.output_device,
+        },
+        residency={"evict": [], "wait": False},
+        findings=list(verdicts),
+        argv=list(command_line(case.engine, flags, _PLACEHOLDER)),
+        env=dict(case.profile.env),
+    )
+
+
+def _device(budget: DeviceBudget) -> dict[str, Any]:
+    return {
+        "name": budget.name,
+        "total_bytes": budget.total_bytes,
+        "free_bytes": budget.free_bytes,
+        "reserved_bytes": budget.reserved_bytes,
+        "margin_bytes": budget.margin_bytes,
+        "required_bytes": budget.required_bytes,
+        "headroom_bytes": budget.headroom_bytes,
+        "terms": dict(budget.terms),
+    }
+
+
+def _host(budget: HostBudget) -> dict[str, Any]:
+    return {
+        "available_bytes": budget.available_bytes,
+        "reserved_bytes": budget.reserved_bytes,
+        "required_bytes": budget.required_bytes,
+        "mapped_bytes": budget.mapped_bytes,
+        "headroom_bytes": budget.headroom_bytes,
+        "terms": dict(budget.terms),
+    }
+
+
+def predicted_memory(report: PlacementReport) -> dict[str, dict[str, int]]:
+    """Bytes by device (and `host`) and term, as the plan has them."""
+    devices = {str(device["name"]): dict(device["terms"]) for device in report.devices}
+    return {**devices, HOST_NAME: dict(report.host.get("terms", {}))}
+
+
+def required_memory(report: PlacementReport) -> dict[str, int]:
+    """Bytes by device that the launch takes, and on the host (`host`) those that must stay resident."""
+    devices = {str(device["name"]): int(device["required_bytes"]) for device in report.devices}
+    resident_bytes = int(report.host.get("required_bytes", 0)) - int(report.host.get("mapped_bytes", 0))
+    return {**devices, HOST_NAME: resident_bytes}

@@ -6,12 +6,12 @@ with it. Behind the relay its client is always there: what it still answers is r
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 _CHUNK_BYTES = 65536
 _CONNECT_SECONDS = 5.0
 # The server is still busy with the last thing the engine asked for.
-_LAST_ANSWER_SECONDS = 5.0
+_LAST_ANSWER_SECONDS = 2.0
 
 
 @asynccontextmanager
@@ -90,14 +90,19 @@ class _Relay:
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Carry bytes until the reader's side ends, and say so to the other; what nobody takes is read all the same."""
-    try:
+    is_taken = True
+    with suppress(OSError):
         while chunk := await reader.read(_CHUNK_BYTES):
-            try:
-                writer.write(chunk)
-                await writer.drain()
-            except ConnectionError:
-                continue
-    except ConnectionError:
-        pass
-    if writer.can_write_eof() and not writer.is_closing():
+            if is_taken:
+                is_taken = await _send(writer, chunk)
+    with suppress(OSError):
         writer.write_eof()
+
+
+async def _send(writer: asyncio.StreamWriter, chunk: bytes) -> bool:
+    try:
+        writer.write(chunk)
+        await writer.drain()
+    except OSError:
+        return False
+    return True

@@ -143,6 +143,9 @@ class Assembly:
         shape, size, ledger = self._target.shape, self._size, self._ledger
         projector_device = self._projector_device() if projector is not None else None
         ledger.add("projector", projector_device, extras.projector_bytes(projector))
+        cached = self._options.expert_cache_bytes if self._layout.used else 0
+        for share, name in zip(self._layout.shares, self._layout.devices, strict=True):
+            ledger.add("overhead", name, round(cached * share / sum(self._layout.shares)))
         for name in ledger.used():
             overhead = extras.context_bytes(name)
             if name in self._layout.devices:

@@ -25,6 +25,7 @@ class LaunchCase:
     engine: EngineFacts
     target: ModelFile | None = None
     draft: ModelFile | None = None
+    projector: ModelFile | None = None
     unreadable: Sequence[Finding] = ()
     claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rpc: Sequence[str] = ()

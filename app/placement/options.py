@@ -8,7 +8,8 @@ class EngineOptions:
     """Defaults are the engine's own.
 
     `maps_files` is false where weights are read into memory instead; `keeps_all_outputs` where logits of a whole batch
-    are wanted (embeddings, reranking). `context_checkpoints` bounds the states kept for each slot on the host.
+    are wanted (embeddings, reranking). `context_checkpoints` bounds the states kept for each slot on the host;
+    `expert_cache_bytes` is what devices keep of experts that lie on the host.
     """
 
     kv_on_devices: bool = True
@@ -19,4 +20,5 @@ class EngineOptions:
     cpu_ffn_layers: int = 0
     keeps_all_outputs: bool = False
     context_checkpoints: int = 32
+    expert_cache_bytes: int = 0
     projector_on_device: bool = True

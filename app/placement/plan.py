@@ -59,5 +59,5 @@ def plan(
     partial = [*unknowns(case, options, known.shape), *launch.place_drafter(draft)]
     launch.place_extras(projector)
     return ledger.plan(
-        margin, launch.spans(), launch.output_device, list(dict.fromkeys(partial)), list(launch.impossible())
+        margin, launch.spans(), launch.output_device, tuple(dict.fromkeys(partial)), tuple(launch.impossible())
     )

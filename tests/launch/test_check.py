@@ -1,37 +1,23 @@
 """The check as a whole: real files, the executable fake as engine (it answers `--help` as build 11434 does)."""
 
 import shutil
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.cases import HOST, profile
+from fixtures.cases import profile
+from fixtures.checks import FAKE_ENGINE, launch_check
 from fixtures.tiny_models import TinyModels
 
 from app.findings import Severity
 from app.inventory.devices import Device, Host, Machine
 from app.launch.check import LaunchCheck
 from app.launch.report import PlacementReport, Verdict, verdict_of
-from app.llama_server.engine import find_engine
-from app.llama_server.probe import EngineProbe
-from app.profiles.profile import LaunchProfile
-
-FAKE = Path(__file__).parent.parent / "fakes" / "llama_server.py"
-
-
-def nobody_else(wanted: LaunchProfile) -> Mapping[str, Sequence[str]]:
-    return {name: [] for name in wanted.names}
-
-
-async def this_machine(_: Mapping[str, str]) -> Machine:
-    return Machine((), HOST)
 
 
 @pytest.fixture
 def check(tiny: TinyModels) -> LaunchCheck:
-    probe = EngineProbe(lambda: find_engine(str(FAKE)))
-    return LaunchCheck(probe, [tiny.dense_target.parent], (), nobody_else, this_machine)
+    return launch_check(tiny.dense_target.parent)
 
 
 def errors(report: PlacementReport) -> list[str]:
@@ -44,12 +30,13 @@ async def test_a_sound_profile_gives_a_launch_and_its_report(check: LaunchCheck,
     assert checked.launch is not None
     assert (checked.launch.revision, checked.launch.profile) == (3, wanted)
     report = checked.report
-    assert report.verdict is Verdict.FITS_WITH_WARNINGS
-    assert report.partial == ["memory"]
-    # What is not planned is said.
-    assert "memory-unplanned" in [finding.rule for finding in report.findings]
+    assert report.verdict is not Verdict.REFUSED
+    assert report.partial == []
+    assert report.host["required_bytes"] == sum(report.host["terms"].values())
+    assert report.host["terms"]["draft_weights"] > 0
+    assert [span["device"] for span in report.layers] == ["host"]
     assert report.resolved["context_per_slot"] == 1024
-    assert report.argv[0] == str(FAKE)
+    assert report.argv[0] == str(FAKE_ENGINE)
     assert list(report.argv[1:-2]) == list(checked.launch.flags)
     assert report.argv[report.argv.index("--model") + 1] == str(tiny.dense_target)
     assert report.argv[report.argv.index("--spec-draft-model") + 1] == str(tiny.draft)
@@ -93,13 +80,7 @@ async def test_each_error_refuses_the_launch_also_with_force(
 
 
 async def test_a_name_that_another_profile_has(tiny: TinyModels) -> None:
-    check = LaunchCheck(
-        EngineProbe(lambda: find_engine(str(FAKE))),
-        [tiny.dense_target.parent],
-        (),
-        lambda _: {"p": ["q"]},
-        this_machine,
-    )
+    check = launch_check(tiny.dense_target.parent, claims=lambda _: {"p": ["q"]})
     assert errors((await check.check(profile(), 1)).report) == ["alias-taken"]
 
 
@@ -116,7 +97,7 @@ async def test_any_part_of_a_split_set_leads_to_its_first(check: LaunchCheck, ti
 async def test_files_of_extra_arguments_are_resolved_in_the_model_folders(tiny: TinyModels, tmp_path: Path) -> None:
     shutil.copy(tiny.dense_target, tmp_path)
     (tmp_path / "chat.jinja").write_text("{{ messages }}", encoding="utf-8")
-    check = LaunchCheck(EngineProbe(lambda: find_engine(str(FAKE))), [tmp_path], (), nobody_else, this_machine)
+    check = launch_check(tmp_path)
     checked = await check.check(profile(extra_args=["--chat-template-file", "chat.jinja"]), 1)
     assert list(checked.report.argv[-4:-2]) == ["--chat-template-file", str(tmp_path / "chat.jinja")]
 
@@ -129,13 +110,7 @@ async def test_another_machine_can_be_asked_about(check: LaunchCheck) -> None:
 
 
 async def test_the_embedded_engine_refuses_a_choice_of_devices(tiny: TinyModels) -> None:
-    check = LaunchCheck(
-        EngineProbe(lambda: find_engine("embedded")),
-        [tiny.dense_target.parent],
-        ("127.0.0.1:1",),
-        nobody_else,
-        this_machine,
-    )
+    check = launch_check(tiny.dense_target.parent, engine="embedded", rpc=("127.0.0.1:1",))
     report = (await check.check(profile(placement={"devices": ["none"]}), 1)).report
     found = [finding for finding in report.findings if finding.rule == "flag-unknown"]
     assert sorted(finding.observed for finding in found) == ["--device", "--rpc"]

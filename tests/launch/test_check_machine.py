@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fixtures.cases import HOST, devices, profile
+from fixtures.checks import launch_check
 from fixtures.tiny_models import TinyModels
 
 from app.inventory.devices import Machine
@@ -36,7 +37,7 @@ def this_machine() -> ThisMachine:
 @pytest.fixture
 def check(tiny: TinyModels, this_machine: ThisMachine) -> LaunchCheck:
     probe = EngineProbe(lambda: find_engine(str(FAKE)))
-    return LaunchCheck(probe, [tiny.dense_target.parent], (), lambda _: {}, this_machine.now)
+    return launch_check(tiny.dense_target.parent, probe=probe, machine=this_machine.now)
 
 
 DRAFTED = {"method": "draft", "draft": {"path": "draft.gguf"}}

@@ -1,29 +1,15 @@
 """The check compares vocabularies where it reads files; a rule judges what it found."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from fixtures.cases import HOST, profile
+from fixtures.cases import profile
+from fixtures.checks import launch_check
 from fixtures.model_files import write
 
 from app.findings import Severity
-from app.inventory.devices import Machine
-from app.launch.check import LaunchCheck
-from app.llama_server.engine import find_engine
-from app.llama_server.probe import EngineProbe
-from app.profiles.profile import LaunchProfile
 
-FAKE = Path(__file__).parent.parent / "fakes" / "llama_server.py"
 TOKENS = [f"t{n}" for n in range(400)]
-
-
-def nobody_else(wanted: LaunchProfile) -> Mapping[str, Sequence[str]]:
-    return {name: [] for name in wanted.names}
-
-
-async def this_machine(_: Mapping[str, str]) -> Machine:
-    return Machine((), HOST)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +21,7 @@ async def test_texts_of_token_ids(at: int | None, method: str, refused: bool, tm
         other[at] = "another text"
     write(tmp_path / "dense.gguf", keys={"block_count": 1}, tokens=TOKENS)
     write(tmp_path / "draft.gguf", keys={"block_count": 1}, tokens=other)
-    check = LaunchCheck(EngineProbe(lambda: find_engine(str(FAKE))), [tmp_path], (), nobody_else, this_machine)
+    check = launch_check(tmp_path)
     speculation = {"method": method, **({"draft": {"path": "draft.gguf"}} if method == "draft" else {})}
     checked = await check.check(profile(speculation=speculation), 1, force=True)
     found = [finding for finding in checked.report.findings if finding.severity is Severity.ERROR]

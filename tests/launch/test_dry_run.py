@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -156,9 +157,15 @@ async def test_a_child_that_says_nothing_is_ended_at_the_limit(fake: EngineFacts
 async def test_a_silent_rpc_server_is_named(fake: EngineFacts, asked: Asked) -> None:
     asked.plays(dry_run={"stdout": []})
     dry_runs = DryRuns(limit_seconds=20, rpc_silence_seconds=0.3)
-    outcome = await dry_runs.witness(fake, ("--rpc", "127.0.0.1:1", *asked.flags()), (), {})
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        address = f"127.0.0.1:{busy.getsockname()[1]}"
+        outcome = await dry_runs.witness(fake, ("--rpc", address, *asked.flags()), (), {})
     assert isinstance(outcome, Unwitnessed)
     assert outcome.reason == "rpc-busy"
+    # Now nobody listens there.
+    gone = await dry_runs.witness(fake, ("--rpc", address, *asked.flags()), (), {})
+    assert isinstance(gone, Unwitnessed)
+    assert gone.reason == "not-started"
 
 
 async def test_closing_ends_the_child(fake: EngineFacts, asked: Asked) -> None:

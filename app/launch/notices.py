@@ -1,0 +1,62 @@
+"""What a check says beside the rules: what it cannot see, and what this version does not do. Never passed over."""
+
+from pathlib import Path
+
+from app import findings
+from app.findings import Finding
+from app.launch.witness import Refusal
+from app.profiles.profile import LaunchProfile, Serving
+
+_SYSTEM_CONFIG = Path("/etc/llama.cpp/config.ini")
+# Fields of the interface whose turn has not come; each leaves this list with the work that honours it.
+_WITHOUT_EFFECT = (
+    "idle_timeout_seconds",
+    "autostart",
+    "pinned",
+    "priority",
+    "max_concurrency",
+    "queue_limit",
+    "queue_timeout_seconds",
+    "allow_wrong_logprobs",
+    "strip_parameters",
+    "set_parameters",
+)
+
+
+def notices(profile: LaunchProfile) -> list[Finding]:
+    """Fields without effect, and configuration of the engine that is out of our reach."""
+    found = []
+    idle = sorted(name for name in _WITHOUT_EFFECT if getattr(profile.serving, name) != getattr(Serving(), name))
+    if idle:
+        found.append(
+            findings.warning(
+                "setting-without-effect",
+                f"This version stores serving.{', serving.'.join(idle)}, and does not act on it yet.",
+                expected="settings that have an effect",
+                observed=", ".join(idle),
+                evidence="the profile",
+            )
+        )
+    if _SYSTEM_CONFIG.exists():
+        found.append(
+            findings.warning(
+                "system-config",
+                f"{_SYSTEM_CONFIG} exists: the engine reads flags from it that this check does not see.",
+                expected="no such file",
+                observed=str(_SYSTEM_CONFIG),
+                evidence="the file system",
+            )
+        )
+    return found
+
+
+def engine_refuses(refusal: Refusal) -> Finding:
+    """The engine itself, asked with the very flags of the launch, does not take it."""
+    failure = refusal.failure
+    return findings.error(
+        "engine-refuses",
+        f"The engine refuses this launch in its own dry run ({failure.reason}): {failure.message}",
+        expected="a dry run that comes to its end",
+        observed=failure.reason,
+        evidence="\n".join(failure.last_lines[-5:]),
+    )
