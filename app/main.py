@@ -16,6 +16,7 @@ from app.access.keys import gatekeeper
 from app.access.origins import origin_guard
 from app.api import check as check_api
 from app.api import devices as devices_api
+from app.api import imports as imports_api
 from app.api import instances as instances_api
 from app.api import lifecycle as lifecycle_api
 from app.api import metrics as metrics_api
@@ -131,16 +132,20 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     problems.install(app)
-    app.include_router(presets_api.router())
-    app.include_router(profiles_api.router(catalog, supervisor.status))
-    app.include_router(check_api.router(catalog, check))
-    app.include_router(lifecycle_api.router(supervisor, drain_seconds=settings.drain_seconds))
-    app.include_router(devices_api.router(machine, supervisor.records, reserved=lambda: supervisor.others("").reserved))
-    app.include_router(models_api.router(ModelScan(settings.model_folders)))
-    app.include_router(instances_api.router(supervisor, archive))
-    app.include_router(requests_api.router(database))
-    app.include_router(metrics_api.router(registry))
-    app.include_router(system_api.router(database, probe, files.problems))
+    for router in (
+        presets_api.router(),
+        profiles_api.router(catalog, supervisor.status),
+        check_api.router(catalog, check),
+        imports_api.router(catalog, probe, settings.model_folders),
+        lifecycle_api.router(supervisor, drain_seconds=settings.drain_seconds),
+        devices_api.router(machine, supervisor.records, reserved=lambda: supervisor.others("").reserved),
+        models_api.router(ModelScan(settings.model_folders)),
+        instances_api.router(supervisor, archive),
+        requests_api.router(database),
+        metrics_api.router(registry),
+        system_api.router(database, probe, files.problems),
+    ):
+        app.include_router(router)
     app.add_middleware(Gate, gatekeeper=keeper, guard=origin_guard(settings), relay=relay)
     return app
 

@@ -42,7 +42,7 @@ def rules_in_code() -> Iterator[str]:
     """The first argument of every call that makes a finding, and every degradation that is added to a set."""
     for path in (ROOT / "app").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and node.args:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "tell") and node.args:
                 yield from ids_of(node.args[0])
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
                 continue

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from app import __version__
+from app.cli.client import ServiceClient
+from app.cli.command_check import check_command, read_command_file, show_commands
 from app.cli.exit_codes import Exit
 from app.cli.inventory import devices, inspect, models
 from app.cli.loading import print_outcome, start_profile
@@ -67,25 +69,43 @@ def serve(
 
 def check(
     profile: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="an id, or the path of a YAML or JSON file", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="PROFILE | -- llama-server ...",
+            help="an id, the path of a YAML or JSON file, or a raw command line after --",
+            show_default=False,
+        ),
+    ] = None,
+    command_file: Annotated[
+        Path | None, typer.Option("--command-file", help="a file with llama-server command lines, such as a script")
+    ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a launch would do: findings, fixes, command."""
+    """Say what a launch would do: findings, fixes, command. Exit status 0: it fits; 1: it is refused; 2: not usable."""
+    words = profile or []
+    if bool(words) == bool(command_file):
+        raise typer.BadParameter("name one profile, or a command line after --, or --command-file")
     with open_client(url) as client:
-        if names_a_file(profile):
-            asked = [(profile, client.post("/check", {"profile": d})) for d in read_profiles(Path(profile))]
-        else:
-            asked = [(profile, client.post(f"/profiles/{profile}/check"))]
+        if command_file is not None or len(words) > 1:
+            asked = check_command(client, read_command_file(command_file) if command_file else words)
+            show_commands(asked, as_json=as_json)
+            return
+        reports = _reports(client, words[0])
     console = make_console()
-    for title, report in asked:
+    for title, report in reports:
         if as_json:
             typer.echo(json.dumps(report, indent=2))
         else:
             print_report(console, title, report)
-    if any(report["verdict"] == "refused" for _, report in asked):
+    if any(report["verdict"] == "refused" for _, report in reports):
         raise typer.Exit(Exit.REFUSED)
+
+
+def _reports(client: ServiceClient, profile: str) -> list[tuple[str, Any]]:
+    if names_a_file(profile):
+        return [(profile, client.post("/check", {"profile": document})) for document in read_profiles(Path(profile))]
+    return [(profile, client.post(f"/profiles/{profile}/check"))]
 
 
 def start(

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.memory_picture import print_memory
+
 _STYLES = {
     "error": "bold red",
     "warning": "yellow",
@@ -21,6 +23,7 @@ _STYLES = {
 }
 # What every problem has; the rest are the typed members of this one.
 _PROBLEM_FRAME = frozenset({"type", "title", "status", "detail", "instance", "code", "message", "param", "error"})
+_WORST_FIRST = ("error", "warning", "info")
 _NOT_KNOWN = "-"
 _INDENT = " " * 10
 
@@ -31,10 +34,10 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def print_report(console: Console, title: str, report: Mapping[str, Any]) -> None:
-    """A placement report: verdict, memory where it is planned, findings with their fixes, the command."""
+    """A placement report: verdict, the picture of its memory, findings with their fixes, the command."""
     verdict = str(report["verdict"])
     console.print(Text(f"{title}: ").append(verdict.replace("_", " "), style=_STYLES.get(verdict, "")))
-    _print_memory(console, report)
+    print_memory(console, report)
     print_findings(console, report["findings"])
     if report["env"]:
         console.print(f"environment: {' '.join(f'{name}={value}' for name, value in report['env'].items())}")
@@ -44,8 +47,8 @@ def print_report(console: Console, title: str, report: Mapping[str, Any]) -> Non
 
 
 def print_findings(console: Console, findings: Sequence[Mapping[str, Any]]) -> None:
-    """Every finding with what was compared, and its fixes as patches of the profile."""
-    for finding in findings:
+    """Every finding, errors first, with what was compared, and its fixes as patches of the profile."""
+    for finding in sorted(findings, key=lambda finding: _WORST_FIRST.index(finding["severity"])):
         severity = str(finding["severity"])
         head = Text("  ").append(f"{severity:<8}", style=_STYLES.get(severity, "")).append(finding["rule"], "bold")
         if finding["overridable"] and severity == "error":
@@ -132,20 +135,6 @@ def bytes_text(count: int) -> str:
             return f"{sign}{size:.0f} {unit}"
         size /= 1024
     return f"{sign}{size:.1f} GiB"
-
-
-def _print_memory(console: Console, report: Mapping[str, Any]) -> None:
-    places = [
-        *report["devices"],
-        {"name": "host", "free_bytes": report["host"].get("available_bytes"), **report["host"]},
-    ]
-    if not any("required_bytes" in place for place in places):
-        return
-    table = _table("memory", "free", "required", "headroom")
-    for place in places:
-        figures = (place.get(name) for name in ("free_bytes", "required_bytes", "headroom_bytes"))
-        table.add_row(place["name"], *(_NOT_KNOWN if figure is None else bytes_text(figure) for figure in figures))
-    console.print(table)
 
 
 def _indented(console: Console, text: str) -> None:

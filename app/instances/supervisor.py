@@ -101,7 +101,8 @@ class Supervisor:
                     reserved[name] += used_bytes
                 elif life.profile_id == profile_id and not is_unseen:
                     returning[name] += used_bytes
-        return OtherLaunches(dict(reserved), dict(returning))
+        holds_rpc = any("--rpc" in life.launch.flags for life in self._newest.values() if not life.state.is_terminal)
+        return OtherLaunches(dict(reserved), dict(returning), holds_rpc)
 
     def status(self, profile_id: str) -> Mapping[str, Any]:
         """The read-only `status` of a profile."""

@@ -1,6 +1,7 @@
 """The check, read from top to bottom: files -> case -> findings -> flags -> plan -> report. A start executes it."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,17 +27,21 @@ from app.placement.rules import judge
 from app.placement.rules.memory import judge_memory
 from app.profiles.profile import LaunchProfile
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class OtherLaunches:
     """What instances do to the memory a launch of one profile would meet, in bytes by device (the host is `host`).
 
     `reserved` is promised to launches whose bytes no driver shows yet; `returning` is held by an earlier life of the
-    profile itself, which ends before the launch.
+    profile itself, which ends before the launch. With `holds_rpc` an instance uses an RPC server, which speaks with one
+    client at a time.
     """
 
     reserved: Mapping[str, int]
     returning: Mapping[str, int]
+    holds_rpc: bool = False
 
 
 class LaunchCheck:
@@ -84,11 +89,13 @@ class LaunchCheck:
             machine = _with_returning(await self._machine(profile.env), others.returning)
         case = self._case(profile, engine, files, machine)
         resolved = resolve(case)
-        own_flags = launch_flags(profile, resolved, files.paths(profile), rpc=self._rpc)
+        rpc = self._rpc if _may_use_rpc(profile) else ()
+        own_flags = launch_flags(profile, resolved, files.paths(profile), rpc=rpc)
         flags = (*own_flags, *files.extra)
         verdicts = [*judge(case), *judge_engine(case, own_flags), *notices(profile)]
         planner = self._planner(case, others)
         may_ask = is_here and files.target is not None and not blocking(verdicts, force=True)
+        may_ask = may_ask and not (rpc and others.holds_rpc)
         planned, source, remarks = await self._plan(planner, flags, may_ask=may_ask)
         verdicts += [*remarks, *judge_memory(case, planned, planner.plan)]
         report = report_of(case, resolved, flags, planned, source, verdicts)
@@ -131,10 +138,19 @@ class LaunchCheck:
         outcome = await self._dry_runs.witness(case.engine, flags, case.machine.devices, case.profile.env)
         if isinstance(outcome, Witness):
             planned, disagreements = planner.witnessed(outcome)
+            for found in disagreements:
+                _log.warning("profile %s: %s", case.profile.id, found.message)
             return planned, "engine", disagreements
         if isinstance(outcome, Refusal):
             return planner.plan(), "analytic", [engine_refuses(outcome)]
         return planner.plan(), "analytic", []
+
+
+def _may_use_rpc(profile: LaunchProfile) -> bool:
+    """Whether a device of this launch may be an RPC server: one that is not used is not to be kept busy."""
+    devices, draft = profile.placement.devices, profile.speculation.draft
+    named = [*(devices or ()), *([draft.device] if draft and draft.device else [])]
+    return devices is None or any(name.startswith("RPC") for name in named)
 
 
 def _with_returning(machine: Machine, returning: Mapping[str, int]) -> Machine:

@@ -96,14 +96,13 @@ def settle_loading(reading: Reading) -> None:
         else:
             is_direct = name in ("-dio", "--direct-io")
     mode = "dio" if is_direct else _MODES[is_mapped, is_locked]
-    named = [words for name, words in reading.extra if name in ("-lm", "--load-mode")]
+    named = [words for name, words in reading.extra.items() if name in ("-lm", "--load-mode")]
     said = named[-1][-1] if named else mode
     if not named:
-        reading.extra.append(("--load-mode", ("--load-mode", mode)))
+        reading.extra["--load-mode"] = ("--load-mode", mode)
     for name, at in reading.loading:
-        reading.renote(
-            at, NoteKind.RENAMED, f"llama-server no longer has {name} and would exit; --load-mode {said} says it"
-        )
+        message = f"llama-server no longer has {name} and would exit; --load-mode {said} says it"
+        reading.renote(at, NoteKind.RENAMED, message, "extra_args", ["--load-mode", said])
 
 
 def settle_context(reading: Reading) -> None:
@@ -113,8 +112,8 @@ def settle_context(reading: Reading) -> None:
     if slots is None:
         fields["context.slots"] = slots = _AUTO_SLOTS
         reading.note(
-            NoteKind.IMPLIED, "-np", "without it llama-server makes 4 slots over one pool of -c tokens, and when that is "
-            "full every running request fails (older builds had one slot); for one slot say -np 1",
+            NoteKind.IMPLIED, "-np", "without it llama-server makes 4 slots over one pool of -c tokens, and when that "
+            "is full every running request fails (older builds had one slot); for one slot say -np 1",
             "context.slots", _AUTO_SLOTS,
         )  # fmt: skip
         if "context.unified_kv" not in said:
@@ -135,8 +134,8 @@ def _settle_length(reading: Reading, slots: int) -> None:
     trained = reading.known.trained_length(target) if target and reading.known.trained_length else None
     if trained is None:
         reading.note(
-            NoteKind.IMPLIED, "-c", "without it llama-server takes the length that the model was trained for; a profile "
-            "takes up to 8,192 tokens for each slot: say context.size", "context.size",
+            NoteKind.IMPLIED, "-c", "without it llama-server takes the length that the model was trained for; a "
+            "profile takes up to 8,192 tokens for each slot: say context.size", "context.size",
         )  # fmt: skip
         return
     # Fitting, on by default, gives each slot the whole length; it may also take from it, which a profile does not.
@@ -186,6 +185,6 @@ def _note_device_order(reading: Reading) -> None:
     )
     if counts:
         reading.note(
-            NoteKind.IMPLIED, _CUDA_ORDER, "without it CUDA counts cards by speed, and Paceline has them counted by bus: "
-            "with unequal cards CUDA0 may be another one. `paceline devices` shows them",
+            NoteKind.IMPLIED, _CUDA_ORDER, "without it CUDA counts cards by speed, and Paceline has them counted by "
+            "bus: with unequal cards CUDA0 may be another one. `paceline devices` shows them",
         )  # fmt: skip

@@ -11,8 +11,8 @@ from typing import Any
 
 from app.llama_server.command_implied import settle_context, settle_loading, settle_placement, settle_speculation
 from app.llama_server.command_notes import Note, NoteKind
-from app.llama_server.command_reading import Reading, flatten
-from app.llama_server.command_tables import FATAL_VARIABLES, SECRET, SWITCHES, VARIABLES
+from app.llama_server.command_reading import Reading
+from app.llama_server.command_tables import FATAL_VARIABLES, SWITCHES, VARIABLES
 from app.llama_server.command_values import Known, Unreadable, nested, problem_of, switch_value
 from app.llama_server.command_words import Said, read_flags_said, split_head
 from app.llama_server.environment import is_allowed
@@ -63,7 +63,7 @@ def parse_command_line(
     settle_placement(reading)
     _name(reading)
     if reading.extra:
-        reading.fields["extra_args"] = flatten(reading.extra)
+        reading.fields["extra_args"] = [word for words in reading.extra.values() for word in words]
     return ParsedCommand(nested(reading.fields), tuple(reading.notes))
 
 
@@ -133,8 +133,7 @@ def _read_variable(reading: Reading, name: str, value: str) -> None:
 def _as_flag(flag: str, value: str, written: str) -> Said | str | None:
     """A variable as the flag that it stands for; None for one that is off anyway, a sentence for one that is wrong."""
     if flag not in SWITCHES:
-        shown = written.replace(value, "…") if flag in SECRET and value else written
-        return Said(flag, (value,), shown)
+        return Said(flag, (value,), written)
     try:
         if switch_value(value):
             return Said(flag, (), written)

@@ -1,4 +1,4 @@
-"""What is said of each part of a raw command line: understood how, obsolete, decided by Paceline, or refused. Values."""
+"""What is said of each part of a raw command line: understood, obsolete, decided by Paceline, refused. Values."""
 
 from dataclasses import dataclass
 from enum import StrEnum

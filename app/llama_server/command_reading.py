@@ -1,6 +1,5 @@
 """What the flags of a command line say, one after another, gathered into fields of a profile and notes. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
@@ -29,6 +28,8 @@ METHODS = {name: method for method, name in SPEC_TYPES.items()}
 _OLD_TYPES = {"draft": "draft-simple", **{name: f"draft-{name}" for name in ("mtp", "eagle3", "dflash", "dspark")}}
 _PER_SLOT = "--kv-unified-per-slot"
 _FIT_CONTEXT = ("-fitc", "--fit-ctx")
+_HINTS_MAX = 10
+_NAME_MAX = 40
 _AGAIN = "said again later, and the last one counts"
 
 
@@ -43,8 +44,9 @@ class Reading:
     types: list[str] = field(default_factory=list)
     ngram: list[tuple[str | None, str, int, int]] = field(default_factory=list)
     loading: list[tuple[str, int]] = field(default_factory=list)
-    extra: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
     per_slot: int | None = None
+    unknown: int = 0
     _note_at: dict[str, int] = field(default_factory=dict)
 
     def note(self, kind: NoteKind, said: str, message: str, path: str | None = None, value: Any = None) -> int:
@@ -52,9 +54,9 @@ class Reading:
         self.notes.append(Note(kind, said, message, path, value))
         return len(self.notes) - 1
 
-    def renote(self, at: int, kind: NoteKind, message: str) -> None:
-        """What was noted turned out otherwise: no field says it."""
-        self.notes[at] = replace(self.notes[at], kind=kind, message=message, field=None, value=None)
+    def renote(self, at: int, kind: NoteKind, message: str, path: str | None = None, value: Any = None) -> None:
+        """What was noted turned out otherwise."""
+        self.notes[at] = replace(self.notes[at], kind=kind, message=message, field=path, value=value)
 
     def put(self, path: str, value: Any, kind: NoteKind, said: str, message: str = "") -> None:
         """The field now has this value; an earlier one no longer counts."""
@@ -115,15 +117,34 @@ class Reading:
         elif is_allowed(name):
             self._keep(flag, kind, why)
         else:
-            self.note(NoteKind.REFUSED, flag.written, _refusal(name, self.known))
+            self.note(NoteKind.REFUSED, flag.written, self._refusal(name))
+
+    def _refusal(self, name: str) -> str:
+        if name in KNOWN or name in self.known.flags:
+            return refusal(name)
+        engine = (
+            "the engine at hand has no such flag and" if self.known.flags else "no such flag is known: llama-server"
+        )
+        self.unknown += 1
+        # Looking for near names takes a millisecond.
+        names = sorted(KNOWN | self.known.flags.keys()) if self.unknown <= _HINTS_MAX else []
+        near = get_close_matches(name[:_NAME_MAX], names, n=2, cutoff=0.75)
+        return f"{engine} would exit" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
     def _keep(self, flag: Said, kind: NoteKind, why: str) -> None:
-        if flag.name not in ACCUMULATING:
-            self.extra = [(name, words) for name, words in self.extra if name != flag.name]
-        self.extra.append((flag.name, (flag.name, *flag.values)))
+        words = (flag.name, *flag.values)
+        if problem := problem_of("extra_args", words):
+            self.note(NoteKind.REFUSED, flag.written, problem)
+            return
+        if flag.name in ACCUMULATING:
+            self.extra[flag.name] = (*self.extra.get(flag.name, ()), *words)
+        else:
+            # The last one counts, also against another name of the same flag, so it goes to the end.
+            self.extra.pop(flag.name, None)
+            self.extra[flag.name] = words
         remark = "its file must lie in a model folder" if flag.name in PATH_VALUED else ""
         kept = NoteKind.KEPT if kind is NoteKind.TRANSLATED else kind
-        self.note(kept, flag.written, _sentences(why, remark), "extra_args", [flag.name, *flag.values])
+        self.note(kept, flag.written, _sentences(why, remark), "extra_args", list(words))
 
     def _owned(self, flag: Said, path: str, kind: NoteKind, why: str) -> None:
         if path == "PACELINE_RPC":
@@ -222,19 +243,5 @@ def _slots(text: str) -> Understood:
     return Understood(count)
 
 
-def _refusal(name: str, known: Known) -> str:
-    if name in KNOWN or name in known.flags:
-        return refusal(name)
-    near = get_close_matches(name, sorted(KNOWN | known.flags.keys()), n=2, cutoff=0.75)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    engine = "the engine at hand has no such flag and" if known.flags else "no such flag is known: llama-server"
-    return f"{engine} would exit{hint}"
-
-
 def _sentences(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
-
-
-def flatten(words: Sequence[tuple[str, tuple[str, ...]]]) -> list[str]:
-    """Kept flags as the list that `extra_args` is."""
-    return [word for _, entry in words for word in entry]

@@ -62,10 +62,8 @@ class OldName:
 OLD_NAMES: Final[dict[str, OldName]] = {
     **dict.fromkeys(_words("--draft --draft-n --draft-max"), OldName("--spec-draft-n-max")),
     **dict.fromkeys(_words("--draft-min --draft-n-min"), OldName("--spec-draft-n-min")),
-    **dict.fromkeys(
-        _words("--draft-n-max --spec-draft-max --spec-n-max"), OldName("--spec-draft-n-max", existed=False)
-    ),
-    **dict.fromkeys(_words("--spec-draft-min --spec-n-min"), OldName("--spec-draft-n-min", existed=False)),
+    **dict.fromkeys(_words("--draft-n-max --spec-draft-max"), OldName("--spec-draft-n-max", existed=False)),
+    **dict.fromkeys(_words("--spec-draft-min"), OldName("--spec-draft-n-min", existed=False)),
     "--spec-draft-conf-min": OldName("--spec-draft-p-min", existed=False),
     **dict.fromkeys(_words("--draft-model --spec-model"), OldName("--spec-draft-model", existed=False)),
     "--draft-device": OldName("--spec-draft-device", existed=False),
@@ -111,7 +109,7 @@ DROPPED: Final = _by_flag(
         "PACELINE_HOST and PACELINE_PORT say",
         "--api-key --api-key-file": "each engine gets a random key of its own; PACELINE_ADMIN_KEY is what clients show",
         "--ssl-key-file --ssl-cert-file": "nothing but Paceline talks to the engine; put TLS in front of Paceline",
-        "--api-prefix --cors-origins --cors-methods --cors-headers --cors-credentials --no-cors-credentials": "browsers "
+        "--api-prefix --cors-origins --cors-methods --cors-headers --cors-credentials --no-cors-credentials": "pages "
         "and prefixes meet Paceline, not the engine",
         "--metrics": "always on: Paceline watches the engine by it",
         "--slots --no-slots": "always on: only /slots tells whether speculation really runs",
@@ -123,7 +121,7 @@ DROPPED: Final = _by_flag(
         "--no-agent -no-ag --no-ui-mcp-proxy --no-webui-mcp-proxy --no-models-autoload": "off in any case",
         "--mmproj-auto --no-mmproj-auto --no-mmproj": "a projector is used where the profile names one, and only there",
         "-hft --hf-token": "Paceline downloads nothing",
-        "-h --help --usage --version --list-devices -cl --cache-list --completion-bash": "it prints something and ends; "
+        "-h --help --usage --version --list-devices -cl --cache-list --completion-bash": "it prints and ends; "
         "`paceline status` and `paceline devices` show it",
     }
 )
@@ -156,7 +154,7 @@ KNOWN: Final = frozenset(
         DOWNLOADS,
         ("--tags",),
         _OTHERS,
-    )  # fmt: skip
+    )
 )
 
 

@@ -104,11 +104,15 @@ UNMODELLED: Final[Mapping[str, str]] = MappingProxyType(
         "t5": "the cache of its encoder",
     }
 )
+# Attention and feed-forward read the same input and are added up together.
+PARALLEL: Final = frozenset({"cohere2", "command-r", "falcon", "gptneox", "phi2", "stablelm"})
 # Architectures whose buffers were measured; of others the general formulas are taken, and said to be unproven.
 MEASURED: Final = frozenset(
     {
+        "cohere2",
         "deepseek2",
         "dflash",
+        "dots1",
         "eagle3",
         "gemma2",
         "gemma3",
@@ -117,6 +121,7 @@ MEASURED: Final = frozenset(
         "laguna",
         "llama",
         "llama4",
+        "minimax-m2",
         "mistral3",
         "qwen2",
         "qwen3",

@@ -8,6 +8,7 @@ tests; weights and caches are exact, these are within some tens of MiB.
 
 from dataclasses import dataclass
 
+from app.placement.attention_kinds import PARALLEL
 from app.placement.context import row_bytes
 from app.placement.graph import Graph
 from app.placement.layers import HOST
@@ -56,6 +57,8 @@ def _device_bytes(graph: Graph, device: int, *, is_first: bool) -> int:
         return logits + (10 * hidden if graph.shape.compressed else min(2 * hidden, 16 << 20)) if logits else 0
     crossing = _crossing_states(graph, is_first=is_first) * hidden
     need = masks + crossing + _widest(graph, units)
+    if graph.shape.architecture in PARALLEL:
+        need += hidden if is_first or graph.is_pipelined else 2 * hidden
     if not is_first:
         need += _after_host_bytes(graph, units)
     if not graph.size.is_on_devices:
@@ -158,32 +161,39 @@ def _visiting_cache_bytes(graph: Graph, units: list[int], *, is_first: bool) -> 
 
 
 def _host_bytes(graph: Graph) -> int:
-    """The host holds the inputs; layers and experts there need their room too."""
+    """The host holds the inputs; layers, experts and states there need their room too."""
     shape, batch = graph.shape, graph.batch
     hidden, masks, copies = batch.hidden_bytes, batch.mask_bytes, graph.copies
-    need = copies * (masks + 2 * hidden) + 2 * hidden
-    entered = 5 * hidden
+    inputs, entered = copies * (masks + 2 * hidden) + 2 * hidden, 5 * hidden
     if shape.compressed:
-        need, entered = copies * (masks + hidden) + hidden, 6 * shape.compressed.streams * hidden
-    if shape.recurrent and graph.size.rollback_states and not graph.size.is_on_devices:
-        # The states are here, so the layers that write them for every draft token run here.
-        need += 3 * shape.recurrent.conv_width * batch.value_bytes
+        inputs, entered = copies * (masks + hidden) + hidden, 6 * shape.compressed.streams * hidden
+    need = inputs
     units = graph.trunk_units(HOST)
     if units:
-        widest = 0
+        widest = graph.logits_bytes if graph.layout.output is HOST else 0
         for unit in units:
             layer = shape.layers[unit]
             widest = max(widest, attention_bytes(batch, layer))
             if unit != graph.trunk - 1:
                 widest = max(widest, feed_forward_bytes(batch, layer, is_pipelined=False))
-        need = masks + entered + (max(widest, graph.logits_bytes) if graph.layout.output is HOST else widest)
+        need = masks + entered + widest
     moved = (graph.moved.experts | graph.moved.dense) - set(units)
-    if not moved:
-        return need
-    widest = max(feed_forward_bytes(batch, shape.layers[unit], is_pipelined=False) for unit in moved)
-    if _has_attention_after(graph, min(moved)):
-        return max(need, masks + 2 * hidden + widest)
-    return max(need, 4 * hidden + widest)
+    if moved:
+        waits = _has_attention_after(graph, min(moved))
+        layers = (shape.layers[unit] for unit in moved)
+        widest = max(feed_forward_bytes(batch, layer, is_pipelined=False, is_alone=not waits) for layer in layers)
+        need = max(need, (masks + 2 * hidden if waits else 4 * hidden) + widest)
+    return need + _host_states_bytes(graph)
+
+
+def _host_states_bytes(graph: Graph) -> int:
+    """Without KV offload states are here, and what writes them: for every draft token, or in a scan for every token."""
+    recurrent = graph.shape.recurrent
+    if recurrent is None or graph.size.is_on_devices:
+        return 0
+    if recurrent.is_scan:
+        return recurrent.state_values * graph.batch.value_bytes
+    return 3 * recurrent.conv_width * graph.batch.value_bytes if graph.size.rollback_states else 0
 
 
 def _has_attention_after(graph: Graph, unit: int) -> bool:

@@ -8,6 +8,8 @@ from app.placement.shape import LayerShape, ModelShape
 
 _F32_BYTES = 4
 _INDEX_BYTES = 8
+# How many tensors as wide as the convolution live at once; that of scans is a bound (one such model was measured).
+_DELTA_NET_WIDTHS, _SCAN_WIDTHS = 3, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ def attention_bytes(batch: Batch, layer: LayerShape) -> int:
     if layer.is_recurrent and shape.recurrent is not None:
         # States that undo drafts are all written at once.
         states = state_bytes_of(shape, batch.size) if batch.size.rollback_states else 0
-        return 3 * shape.recurrent.conv_width * value + batch.hidden_bytes + states
+        widths = _SCAN_WIDTHS if shape.recurrent.is_scan else _DELTA_NET_WIDTHS
+        return widths * shape.recurrent.conv_width * value + batch.hidden_bytes + states
     query = layer.query_width * value
     if shape.latent is not None:
         latent = shape.latent
@@ -96,17 +99,22 @@ def inner_bytes(batch: Batch, layer: LayerShape) -> int:
     return (feed.used * feed.expert if feed.expert else feed.dense) * batch.value_bytes
 
 
-def feed_forward_bytes(batch: Batch, layer: LayerShape, *, is_pipelined: bool) -> int:
-    """Gate, up and their product; of experts also what all used ones put out, where that is the wider moment."""
+def feed_forward_bytes(batch: Batch, layer: LayerShape, *, is_pipelined: bool, is_alone: bool = False) -> int:
+    """Gate, up and their product; of experts also what all used ones put out, where that is the wider moment.
+
+    `is_alone` is true of experts on the host when no device behind them waits for its masks.
+    """
     feed, width = layer.feed, batch.shape.embedding_length
     inner = 3 * inner_bytes(batch, layer)
     if not feed.expert:
         return inner
     if width > 2 * feed.expert:
         return inner + routed_output_bytes(batch, layer) + (batch.hidden_bytes if is_pipelined else 0)
-    if width > feed.expert and is_pipelined:
+    if (width > feed.expert and is_pipelined and batch.shape.latent) or (width == 2 * feed.expert and is_alone):
         return inner + routed_output_bytes(batch, layer)
-    return inner + (batch.hidden_bytes if feed.shared else 0)
+    if width == 2 * feed.expert:
+        return inner + 2 * batch.hidden_bytes
+    return inner + (batch.hidden_bytes if feed.shared or is_pipelined else 0)
 
 
 def routed_output_bytes(batch: Batch, layer: LayerShape) -> int:

@@ -49,12 +49,15 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
-    """What a recurrent layer keeps for one sequence, in 32-bit values, and how wide its convolution is."""
+    """What a recurrent layer keeps for one sequence, in 32-bit values, and how wide its convolution is.
+
+    `is_scan` is true of all but gated delta nets, whose buffers are known.
+    """
 
     conv_values: int
     state_values: int
     conv_width: int
-    inner_width: int
+    is_scan: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +227,18 @@ def _recurrent_layers(
 
 def _state(keys: HeaderKeys, embedding: int, heads: int) -> RecurrentState:
     """Sizes of convolution and state, by which keys the file has."""
+    is_scan = keys.model.architecture not in kinds.DELTA_NETS
     if head := keys.number("wkv.head_size"):
-        shifts = keys.number("token_shift_count", 2)
-        return RecurrentState(shifts * embedding, head * embedding, embedding, embedding)
+        return RecurrentState(keys.number("token_shift_count", 2) * embedding, head * embedding, embedding, is_scan)
     if taps := keys.number("shortconv.l_cache"):
-        return RecurrentState(max(0, taps - 1) * embedding, 0, 3 * embedding, embedding)
+        return RecurrentState(max(0, taps - 1) * embedding, 0, 3 * embedding, is_scan)
     taps = keys.number("ssm.conv_kernel")
     if head := keys.number("kda.head_dim"):
         inner = heads * head
-        return RecurrentState(3 * (taps - 1 if taps else 3) * inner, head * inner, 3 * inner, inner)
+        return RecurrentState(3 * (taps - 1 if taps else 3) * inner, head * inner, 3 * inner, is_scan)
     inner, state, groups = keys.number("ssm.inner_size"), keys.number("ssm.state_size"), keys.number("ssm.group_count")
     width = inner + 2 * groups * state
-    return RecurrentState(max(0, taps - 1) * width, state * inner, width, inner)
+    return RecurrentState(max(0, taps - 1) * width, state * inner, width, is_scan)
 
 
 def _compressed(model: ModelFile, keys: HeaderKeys, blocks: int) -> CompressedContext | None:

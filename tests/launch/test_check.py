@@ -111,9 +111,15 @@ async def test_another_machine_can_be_asked_about(check: LaunchCheck) -> None:
 
 async def test_the_embedded_engine_refuses_a_choice_of_devices(tiny: TinyModels) -> None:
     check = launch_check(tiny.dense_target.parent, engine="embedded", rpc=("127.0.0.1:1",))
-    report = (await check.check(profile(placement={"devices": ["none"]}), 1)).report
-    found = [finding for finding in report.findings if finding.rule == "flag-unknown"]
-    assert sorted(finding.observed for finding in found) == ["--device", "--rpc"]
+
+    async def unknown(**placement: Any) -> list[str]:
+        report = (await check.check(profile(placement=placement), 1)).report
+        return sorted(finding.observed for finding in report.findings if finding.rule == "flag-unknown")
+
+    assert await unknown() == ["--rpc"]
+    # What uses no RPC device does not keep its server busy.
+    assert await unknown(devices=["none"]) == ["--device"]
+    assert await unknown(devices=["RPC0"]) == ["--device", "--rpc"]
 
 
 async def test_settings_that_have_no_effect_yet_are_said(check: LaunchCheck) -> None:

@@ -1,0 +1,149 @@
+"""Trials: a profile changed by a merge patch, planned, and held against what there is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from app.findings import Severity
+from app.placement.budgets import DeviceBudget, PlacementPlan
+from app.placement.case import LaunchCase
+from app.placement.resolve import resolve
+from app.placement.rules import judge
+from app.profiles.profile import LaunchProfile, document_of, merge_patch, parse_profile
+
+Replan = Callable[[LaunchProfile], PlacementPlan]
+Patch = Mapping[str, Any]
+
+_CACHE_STEP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One change and what it comes to. `excess_bytes` is what the engine is known to take above the plan, by device."""
+
+    patch: Patch
+    profile: LaunchProfile
+    planned: PlacementPlan
+    excess_bytes: Mapping[str, int]
+
+    @property
+    def fits(self) -> bool:
+        """Whether it would be launched: every device has room, and so has the host for what must stay."""
+        return self.planned.fits and self.room_bytes >= 0
+
+    @property
+    def fits_devices(self) -> bool:
+        """The same without the host."""
+        return not self.planned.impossible and self.room_bytes >= 0
+
+    @property
+    def room_bytes(self) -> int:
+        """What is left on the busiest device; 0 where no device is used whose memory is known."""
+        return min((self.left_bytes(budget) for budget in self.planned.devices if _counts(budget)), default=0)
+
+    def left_bytes(self, budget: DeviceBudget) -> int:
+        """What is left on one device."""
+        return budget.headroom_bytes - self.excess_bytes.get(budget.name, 0)
+
+
+class Trials:
+    """Makes trials of one case. `planned` may hold the engine's own figures; `replan` gives the planner's.
+
+    Where the engine takes more than the planner thinks, that much is kept free in every trial too.
+    """
+
+    def __init__(self, case: LaunchCase, planned: PlacementPlan, replan: Replan) -> None:
+        self.case, self.planned = case, planned
+        self._replan = replan
+        self._document = document_of(case.profile)
+
+    def of(self, patch: Patch) -> Trial:
+        """Plan one change. A prompt cache that the host has no room for beside it is made smaller."""
+        trial = self._plain(patch)
+        left = trial.planned.host.resident_headroom_bytes
+        if left is None or left >= 0 or not trial.fits_devices:
+            return trial
+        cache = smaller_prompt_cache(self.case, trial.profile, -left)
+        return trial if cache is None else self._plain(joined(patch, cache))
+
+    def _plain(self, patch: Patch) -> Trial:
+        profile = parse_profile(merge_patch(self._document, patch))
+        return Trial(patch, profile, self._replan(profile), self.excess_bytes)
+
+    @cached_property
+    def excess_bytes(self) -> Mapping[str, int]:
+        """By device, what the figures at hand are above the planner's own."""
+        own = self._replan(self.case.profile)
+        excess = {}
+        for budget in self.planned.devices:
+            known = own.device(budget.name)
+            more = budget.required_bytes - (known.required_bytes if known else 0)
+            if more > 0:
+                excess[budget.name] = more
+        return excess
+
+    @cached_property
+    def now(self) -> Trial:
+        """The case as it is, with the figures at hand."""
+        return Trial({}, self.case.profile, self.planned, {})
+
+    def breaks_a_rule(self, profile: LaunchProfile) -> bool:
+        """Whether a change would be refused for another reason than the profile is now."""
+        return bool(errors_of(case_with(self.case, profile)) - self._errors)
+
+    @cached_property
+    def _errors(self) -> frozenset[str]:
+        return errors_of(self.case)
+
+
+def case_with(case: LaunchCase, profile: LaunchProfile) -> LaunchCase:
+    """The case for another profile on the same files; a draft that it does not name is not there."""
+    draft = case.draft if profile.speculation.draft is not None else None
+    return replace(case, profile=profile, draft=draft)
+
+
+def errors_of(case: LaunchCase) -> frozenset[str]:
+    """The rules that refuse a case whatever its bytes."""
+    return frozenset(finding.rule for finding in judge(case) if finding.severity is Severity.ERROR)
+
+
+def joined(first: Patch, second: Patch) -> Patch:
+    """Both patches in one; the second wins, and null stays null."""
+    both = dict(first)
+    for key, value in second.items():
+        known = both.get(key)
+        both[key] = joined(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return both
+
+
+def smaller_prompt_cache(case: LaunchCase, profile: LaunchProfile, short_bytes: int) -> Patch | None:
+    """A prompt cache that gives back so many bytes of the host; None where it has not got them."""
+    left = resolve(case_with(case, profile)).prompt_cache_bytes - short_bytes
+    return None if left < 0 else {"context": {"prompt_cache_bytes": left - left % _CACHE_STEP_BYTES}}
+
+
+def smallest(first: int, last: int, holds: Callable[[int], bool]) -> int | None:
+    """The smallest number from `first` to `last` that holds, if it holds from some number on; None where it never does.
+
+    The last is asked first: about log2 questions.
+    """
+    if first > last or not holds(last):
+        return None
+    while first < last:
+        middle = (first + last) // 2
+        if holds(middle):
+            last = middle
+        else:
+            first = middle + 1
+    return last
+
+
+def largest(first: int, last: int, holds: Callable[[int], bool]) -> int | None:
+    """The largest number from `first` to `last` that holds, if it holds up to some number."""
+    found = smallest(-last, -first, lambda number: holds(-number))
+    return None if found is None else -found
+
+
+def _counts(budget: DeviceBudget) -> bool:
+    return budget.is_known and budget.required_bytes > 0
