@@ -8,6 +8,7 @@
     |   |-- ProfileNotFound
     |   |-- ProfileExists
     |   |-- ProfileInvalid           fields that do not validate; carries the list of them
+    |   |   `-- CommandLineInvalid   a raw command line that cannot be read (llama_server/shell_text.py)
     |   |-- ProfileManaged           a file in the profiles folder owns it
     |   |-- ProfileFileUnreadable    such a file that is not what it should be (profiles/yaml_documents.py)
     |   |-- ProfileChanged           If-Match named another revision

@@ -18,7 +18,8 @@ PURE = tuple(
         "speculative placement llama_server/flags.py llama_server/timings.py llama_server/log_lines.py "
         "llama_server/help_text.py llama_server/environment.py llama_server/extra_args.py llama_server/rules.py "
         "llama_server/extra_rules.py llama_server/breakdown.py llama_server/dry_run_output.py "
-        "llama_server/memory_options.py launch/witness.py launch/reconcile.py launch/planning.py proxy/sse.py "
+        "llama_server/memory_options.py llama_server/command_ llama_server/shell_text.py "
+        "launch/witness.py launch/reconcile.py launch/planning.py proxy/sse.py "
         "proxy/routing.py instances/state.py"
     ).split()
 )

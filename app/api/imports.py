@@ -1,6 +1,7 @@
 """POST /profiles/import: raw llama-server command lines as profiles, with a note for each part."""
 
 import asyncio
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,8 @@ from app.llama_server.command_line import (
     Note,
     NoteKind,
     ParsedCommand,
-    parse_command_line,
     parse_text,
+    parse_words,
 )
 from app.llama_server.probe import EngineProbe
 from app.profiles.catalog import ProfileCatalog
@@ -97,6 +98,7 @@ def router(catalog: ProfileCatalog, probe: EngineProbe, model_dirs: Sequence[Pat
 async def _known(probe: EngineProbe, model_dirs: Sequence[Path]) -> Known:
     """Devices and flags of the engine, where there is one; kinds and lengths of files in the model folders."""
 
+    @functools.cache
     def model(path: str) -> ModelFile | None:
         try:
             return read_model(resolve_model_path(path, model_dirs))
@@ -120,7 +122,7 @@ async def _known(probe: EngineProbe, model_dirs: Sequence[Path]) -> Known:
 
 def _parse(command: str | list[str], known: Known) -> tuple[ParsedCommand, ...]:
     if isinstance(command, list):
-        return (parse_command_line(command, known=known),)
+        return (parse_words(command, known),)
     if _INI.search(command) or _YAML.search(command):
         kind = "a llama.cpp preset INI" if _INI.search(command) else "a llama-swap YAML"
         raise _invalid(

@@ -11,11 +11,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from app.cli.client import ServiceClient, ServiceProblem
+from app.cli.client import ServiceClient
 from app.cli.exit_codes import Exit
-from app.cli.render import make_console, print_problem, print_report
+from app.cli.render import make_console, print_report
 
-_INVALID = "command-line-invalid"
 _GROUPS = (
     ("understood", ("translated", "kept"), "green"),
     ("not said, so llama-server decides", ("implied",), "cyan"),
@@ -46,14 +45,8 @@ class CheckedCommand:
 
 
 def check_command(client: ServiceClient, command: str | Sequence[str]) -> list[CheckedCommand]:
-    """Import without storing, then check each profile. Exits with USAGE where no profile can be made of it."""
-    try:
-        imported = client.post("/profiles/import", {"command": command})["profiles"]
-    except ServiceProblem as problem:
-        if problem.document.get("code") != _INVALID:
-            raise
-        print_problem(make_console(stderr=True), problem.document)
-        raise typer.Exit(Exit.USAGE) from problem
+    """Import without storing, then check each profile. Raises ServiceProblem where no profile can be made of it."""
+    imported = client.post("/profiles/import", {"command": command})["profiles"]
     return [
         CheckedCommand(entry["profile"], entry["notes"], client.post("/check", {"profile": entry["profile"]}))
         for entry in imported

@@ -10,6 +10,7 @@ from app import __version__
 from app.cli.client import ServiceClient
 from app.cli.command_check import check_command, read_command_file, show_commands
 from app.cli.exit_codes import Exit
+from app.cli.failures import failing_with
 from app.cli.inventory import devices, inspect, models
 from app.cli.loading import print_outcome, start_profile
 from app.cli.options import AsJson, Url, open_client
@@ -36,7 +37,8 @@ def command_line() -> typer.Typer:
     commands.command(epilog=f"\b\nSettings, as environment variables or in a .env file [default]:\n{settings_help()}")(
         serve
     )
-    for command in (check, start, stop, status, logs, devices, models, inspect, demo):
+    commands.command()(failing_with(Exit.USAGE)(check))
+    for command in (start, stop, status, logs, devices, models, inspect, demo):
         commands.command()(command)
     return commands
 
@@ -82,7 +84,7 @@ def check(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a launch would do: findings, fixes, command. Exit status 0: it fits; 1: it is refused; 2: not usable."""
+    """Say what a launch would do: findings, fixes, command. Exit status 0 fits, 1 refused, 2 error."""
     words = profile or []
     if bool(words) == bool(command_file):
         raise typer.BadParameter("name one profile, or a command line after --, or --command-file")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-import click
 import typer
 
 from app.cli.client import ServiceProblem, ServiceUnreachable
@@ -39,7 +38,7 @@ def failing_with(
         def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
             try:
                 return command(*args, **kwargs)
-            except (typer.Exit, typer.Abort, click.ClickException):
+            except (typer.Exit, typer.Abort, typer.BadParameter):
                 raise
             except PacelineError as failure:
                 print_failure(failure)

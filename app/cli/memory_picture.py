@@ -86,9 +86,8 @@ def _bars(report: Mapping[str, Any], devices: Sequence[Place], host: Sequence[Pl
     sayings = [_room(place) for place in places]
     said = max(len(saying) for saying in sayings)
     columns = max(_LEAST_COLUMNS, width - names - said - len(" [] "))
-    scales = {id(group): bars.common_scale(group) for group in (devices, host) if group}
-    for place, saying in zip(places, sayings, strict=True):
-        scale = scales[id(host if place in host else devices)]
+    scales = [bars.common_scale(devices)] * len(devices) + [bars.common_scale(host)] * len(host)
+    for place, saying, scale in zip(places, sayings, scales, strict=True):
         drawn = bars.bar(place, scale, columns)
         line = Text(f"{_name(place):<{names}} [")
         for letter, count in drawn.inside:

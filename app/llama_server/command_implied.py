@@ -36,6 +36,9 @@ def settle_speculation(reading: Reading) -> None:
         reason = "no draft file is named, so a profile has no place for it"
         for field in [name for name in reading.said if name.startswith(_DRAFT)]:
             reading.withdraw(field, NoteKind.DROPPED, reason)
+    elif f"{_DRAFT}device" not in reading.said:
+        message = "without it llama-server divides the draft over all devices as the target; a profile puts it on one, "
+        reading.note(NoteKind.IMPLIED, "-devd", f"{message}beside the target's output layer", f"{_DRAFT}device")
     _settle_ngram(reading, methods)
 
 

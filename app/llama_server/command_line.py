@@ -19,9 +19,19 @@ from app.llama_server.environment import is_allowed
 from app.llama_server.shell_text import CommandLineInvalid, ShellText, read_text
 from app.profiles.profile import PROFILE_ID_PATTERN
 
-__all__ = ["CommandLineInvalid", "Known", "Note", "NoteKind", "ParsedCommand", "parse_command_line", "parse_text"]
+__all__ = [
+    "CommandLineInvalid",
+    "Known",
+    "Note",
+    "NoteKind",
+    "ParsedCommand",
+    "parse_command_line",
+    "parse_text",
+    "parse_words",
+]
 
 _ID_CHARACTERS_MAX = 64
+_SHOWN_MAX = 100
 _PART = re.compile(r"[-._]\d{5}-of-\d{5}$")
 _OUR_VARIABLES = re.compile(r"LLAMA_|AIP_|PACELINE_")
 _SECRET_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
@@ -75,16 +85,33 @@ def parse_text(text: str, known: Known | None = None) -> tuple[ParsedCommand, ..
     for command in shell.commands:
         if command[0] == "export":
             exported.update(split_head(command[1:]).variables)
-        elif command[0].startswith("-") or split_head(command).program is not None:
+        elif _is_server_command(command):
             parsed = parse_command_line(command, exported, known)
             found.append(ParsedCommand(parsed.profile_document, (*_shell_notes(shell, command), *parsed.notes)))
     if not found:
-        seen = ", ".join(repr(command[0]) for command in shell.commands[:5]) or "nothing"
-        message = f"expected llama-server with its flags, saw {seen}"
-        raise CommandLineInvalid(
-            f"there is no llama-server command: {message}", [{"field": "command", "message": message}]
-        )
+        raise _no_server([command[0] for command in shell.commands[:5]])
     return tuple(found)
+
+
+def parse_words(words: Sequence[str], known: Known | None = None) -> ParsedCommand:
+    """One command that is split already. Raises CommandLineInvalid where it starts something else."""
+    if not _is_server_command(words):
+        raise _no_server(words[:1])
+    return parse_command_line(words, known=known)
+
+
+def _is_server_command(words: Sequence[str]) -> bool:
+    """Whether it starts llama-server, or has flags alone."""
+    head = split_head(words)
+    return head.program is not None or (bool(head.arguments) and head.arguments[0].startswith("-"))
+
+
+def _no_server(seen: Sequence[str]) -> CommandLineInvalid:
+    shown = ", ".join(repr(word[:_SHOWN_MAX]) for word in seen) or "nothing"
+    message = f"expected llama-server with its flags, saw {shown}"
+    return CommandLineInvalid(
+        f"there is no llama-server command: {message}", [{"field": "command", "message": message}]
+    )
 
 
 def _shell_notes(shell: ShellText, words: Sequence[str]) -> list[Note]:

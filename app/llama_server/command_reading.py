@@ -168,10 +168,6 @@ class Reading:
             return Understood(not flag.name.startswith(("-no", "--no")))
         if flag.name in SWITCHES:
             return Understood("all")
-        if path == "context.slots":
-            return _slots(flag.value or "")
-        if path == "context.size" and flag.value == "0":
-            return Understood(None)
         if flag.value is None:
             return Understood("on", f"{flag.name} takes on, off or auto today; without one llama-server would exit")
         return understand(path, flag.value, self.known)
@@ -229,18 +225,6 @@ class Reading:
             self.note(NoteKind.REFUSED, flag.written, str(problem))
             return
         self.ngram.append((method, part, value, self.note(kind, flag.written, why, path, value)))
-
-
-def _slots(text: str) -> Understood:
-    try:
-        count = int(text)
-    except ValueError:
-        raise Unreadable(f"{text!r} is not a whole number") from None
-    if count < 0:
-        return Understood(None)
-    if problem := problem_of("context.slots", count):
-        raise Unreadable(problem)
-    return Understood(count)
 
 
 def _sentences(*parts: str) -> str:

@@ -48,7 +48,7 @@ def understand(path: str, text: str, known: Known) -> Understood:
     """The value of the field at `path`. Raises Unreadable."""
     read = _READERS.get(path, _text)
     understood = read(text, known)
-    if problem := problem_of(path, understood.value):
+    if understood.value is not None and (problem := problem_of(path, understood.value)):
         raise Unreadable(problem)
     return understood
 
@@ -121,6 +121,11 @@ def _layers(text: str, _: Known) -> Understood:
 def _threads(text: str, _: Known) -> Understood:
     count = _integer(text)
     return Understood(count) if count > 0 else Understood(None, remark="as many as the engine chooses")
+
+
+def _size(text: str, _: Known) -> Understood:
+    tokens = _integer(text)
+    return Understood(tokens or None, remark="" if tokens else "the trained length, which fitting leaves alone")
 
 
 def _slots(text: str, _: Known) -> Understood:
@@ -244,7 +249,8 @@ _READERS: Final[dict[str, Callable[[str, Known], Understood]]] = {
     "placement.override_tensor": _overrides,
     "placement.fit": _fit,
     "placement.margin_bytes": _margin,
-    "context.size": _whole,
+    "context.size": _size,
+    "context.slots": _slots,
     "context.batch_size": _whole,
     "context.ubatch_size": _whole,
     "context.flash_attention": _flash_attention,

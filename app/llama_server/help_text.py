@@ -7,7 +7,7 @@ from app.inventory.devices import Device
 from app.inventory.engine import EngineFlag
 
 _TEXT_COLUMN = 40
-_NAME = re.compile(r"-{1,2}[A-Za-z0-9][A-Za-z0-9_-]*")
+_NAME = re.compile(r"-{1,2}[A-Za-z0-9][A-Za-z0-9_.-]*")
 _REMOVED = "argument has been removed"
 _DEVICE = re.compile(r"^\s+(?P<name>[^\s:]+): (?P<description>.*) \((?P<total>\d+) MiB, (?P<free>\d+) MiB free\)$")
 

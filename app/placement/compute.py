@@ -167,6 +167,8 @@ def _host_bytes(graph: Graph) -> int:
     inputs, entered = copies * (masks + 2 * hidden) + 2 * hidden, 5 * hidden
     if shape.compressed:
         inputs, entered = copies * (masks + hidden) + hidden, 6 * shape.compressed.streams * hidden
+    if shape.architecture in PARALLEL:
+        entered += hidden
     need = inputs
     units = graph.trunk_units(HOST)
     if units:

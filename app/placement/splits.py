@@ -1,12 +1,11 @@
 """The split of layers over devices whose busiest device has the most room left."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from app.placement.assembly import PlannedModel
-from app.placement.layers import gpu_layer_count
 from app.placement.trials import Trial
 
 _ROUNDS = 4
@@ -97,8 +96,8 @@ class _Search:
             best = better
         return best
 
-    def _best(self, candidates: "Sequence[Counts] | object") -> Split:
-        counts = max(candidates, key=lambda each: self.at(each).room_bytes)  # type: ignore[call-overload]
+    def _best(self, candidates: Iterable[Counts]) -> Split:
+        counts = max(candidates, key=lambda each: self.at(each).room_bytes)
         return Split(counts, self.at(counts))
 
     def _left(self, counts: Counts) -> list[int]:
@@ -173,8 +172,3 @@ def _neighbours(counts: Counts, fullest: int) -> list[Counts]:
                 moved[other] += 1
                 moves.append(tuple(moved))
     return moves
-
-
-def offloaded_units(model: PlannedModel, trial: Trial) -> int:
-    """How many units of the target are on devices."""
-    return gpu_layer_count(trial.profile.placement.gpu_layers, model.shape.unit_count)

@@ -60,15 +60,20 @@ class Trials:
 
     def of(self, patch: Patch) -> Trial:
         """Plan one change. A prompt cache that the host has no room for beside it is made smaller."""
-        trial = self._plain(patch)
+        trial = self.plain(patch)
         left = trial.planned.host.resident_headroom_bytes
         if left is None or left >= 0 or not trial.fits_devices:
             return trial
         cache = smaller_prompt_cache(self.case, trial.profile, -left)
-        return trial if cache is None else self._plain(joined(patch, cache))
+        return trial if cache is None else self.plain(joined(patch, cache))
 
-    def _plain(self, patch: Patch) -> Trial:
-        profile = parse_profile(merge_patch(self._document, patch))
+    def profile(self, patch: Patch) -> LaunchProfile:
+        """The profile with a change."""
+        return parse_profile(merge_patch(self._document, patch))
+
+    def plain(self, patch: Patch) -> Trial:
+        """The same with the prompt cache as it is."""
+        profile = self.profile(patch)
         return Trial(patch, profile, self._replan(profile), self.excess_bytes)
 
     @cached_property

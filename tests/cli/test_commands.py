@@ -90,9 +90,20 @@ def test_a_profile_file_is_checked_without_being_stored(service: Service, tmp_pa
 def test_a_bad_profile_file_is_named(service: Service, tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
     checked = at(service, tmp_path, "check", "p.yaml")
-    assert checked.code == Exit.REFUSED
+    assert checked.code == Exit.USAGE
     assert said in checked.err
     assert "Traceback" not in checked.err
+
+
+def test_a_check_without_an_answer_is_told_from_a_refusal(service: Service, tmp_path: Path) -> None:
+    unknown = at(service, tmp_path, "check", "nobody")
+    assert unknown.code == Exit.USAGE
+    assert 'there is no profile "nobody"' in unknown.err
+    nowhere = paceline("check", "x", cwd=tmp_path, settings={"PACELINE_URL": "http://127.0.0.1:9"})
+    assert nowhere.code == Exit.USAGE
+    assert "no Paceline answers" in nowhere.err
+    not_set = paceline("check", "x", cwd=tmp_path, settings={"PACELINE_PORT": "ninety"})
+    assert not_set.code == Exit.USAGE
 
 
 def test_a_problem_is_its_sentence_and_its_members(service: Service, tmp_path: Path) -> None:

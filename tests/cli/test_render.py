@@ -1,6 +1,7 @@
 import io
 
 import pytest
+from cli.memory_reports import overfull
 from rich.console import Console
 
 from app.cli.render import bytes_text, print_problem, print_report, profiles_table, speeds_table
@@ -34,19 +35,22 @@ def test_what_was_not_reported_is_a_dash_and_zero_is_a_zero() -> None:
     assert second == ["b", "again", "-", "4", "0", "0%"]
 
 
-def test_memory_is_shown_where_it_is_planned() -> None:
-    report = {
-        "verdict": "fits", "findings": [], "env": {}, "argv": ["llama-server", "a b"],
-        "devices": [{"name": "CUDA0", "free_bytes": 3 << 30, "required_bytes": 1 << 30, "headroom_bytes": 2 << 30}],
-        "host": {"available_bytes": 5 << 20, "required_bytes": 0, "headroom_bytes": 5 << 20},
-    }  # fmt: skip
+def test_a_report_is_its_verdict_the_picture_and_findings_errors_first_with_the_bytes_of_their_fixes() -> None:
     console, text = printed()
-    print_report(console, "p", report)
+    print_report(console, "p", overfull())
     lines = text.getvalue().splitlines()
-    assert lines[0] == "p: fits"
-    assert lines[2].split() == ["CUDA0", "3.0", "GiB", "1.0", "GiB", "2.0", "GiB"]
-    assert lines[3].split() == ["host", "5", "MiB", "0", "B", "5", "MiB"]
-    assert lines[-1] == "  llama-server 'a b'"
+    assert lines[0] == "p: refused"
+    assert any(line.startswith("CUDA1 [") and line.endswith("GiB too much") for line in lines)
+    error, info = (
+        lines.index("  error   device-memory  (--force passes it)"),
+        lines.index("  info    draft-tokens-clamped"),
+    )
+    assert error < info
+    assert lines[error + 3 : info] == [
+        '          fix: shares that fit, frees 9.0 GiB: {"placement": {"tensor_split": [26, 14]}}',
+        '          fix: a shorter context, frees 8.0 GiB: {"context": {"size": 8192}}',
+    ]
+    assert lines[-1] == "  llama-server -m target.gguf"
 
 
 def test_a_problem_shows_its_typed_members_and_not_its_frame() -> None:

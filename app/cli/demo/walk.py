@@ -15,6 +15,7 @@ from app.cli.demo.model import DemoFailed, ensure_model
 from app.cli.demo.profiles import BASELINE, NGRAM, PROFILES, PROMPT, chat_request, list_request
 from app.cli.demo.service import DemoService
 from app.cli.loading import print_outcome, start_profile
+from app.cli.memory_picture import print_memory
 from app.cli.render import print_last_lines, speeds_table
 
 _RECORDED_SECONDS = 10.0
@@ -57,6 +58,7 @@ def _launch(console: Console, client: ServiceClient) -> None:
         report = client.post(f"/profiles/{profile_id}/check")
         rules = ", ".join(f"{finding['severity']} {finding['rule']}" for finding in report["findings"])
         console.print(f"check {profile_id}: {report['verdict'].replace('_', ' ')} ({rules or 'no findings'})")
+        print_memory(console, report)
         instance = start_profile(client, console, profile_id)
         if not print_outcome(console, instance):
             print_last_lines(console, (instance["failure"] or {}).get("last_lines", []))

@@ -15,7 +15,7 @@ _DRAFT_KINDS: dict[Method, tuple[ModelKind, ...]] = {
     Method.EAGLE3: (ModelKind.EAGLE3,),
     Method.MTP: (ModelKind.MTP_ONLY, ModelKind.ASSISTANT, ModelKind.TARGET),
 }
-_METHOD_FOR: dict[ModelKind, Method] = {
+METHOD_FOR: dict[ModelKind, Method] = {
     ModelKind.TARGET: Method.DRAFT,
     ModelKind.DFLASH: Method.DFLASH,
     ModelKind.DSPARK: Method.DSPARK,
@@ -84,7 +84,7 @@ def target_is_a_drafter(case: LaunchCase) -> Finding | None:
     target = case.target
     if target is None or target.kind in (ModelKind.TARGET, ModelKind.UNKNOWN):
         return None
-    method = _METHOD_FOR.get(target.kind)
+    method = METHOD_FOR.get(target.kind)
     return findings.error(
         "target-is-a-drafter",
         f"{target.path.name} is not a target model but of kind {target.kind.value} "
@@ -128,7 +128,7 @@ def draft_unused(case: LaunchCase) -> Finding | None:
     speculation = case.profile.speculation
     if speculation.draft is None or speculation.method.takes_draft_model:
         return None
-    method = _METHOD_FOR.get(case.draft.kind) if case.draft else None
+    method = METHOD_FOR.get(case.draft.kind) if case.draft else None
     fixes = [Fix("Leave the draft out", {"speculation": {"draft": None}})]
     if method is not None:
         fixes.insert(0, Fix(f"Use the method the file is for: {method}", {"speculation": {"method": method.value}}))
@@ -151,7 +151,7 @@ def draft_kind(case: LaunchCase) -> Finding | None:
     expected = _DRAFT_KINDS[speculation.method]
     if case.draft.kind in expected:
         return None
-    method = _METHOD_FOR.get(case.draft.kind)
+    method = METHOD_FOR.get(case.draft.kind)
     return findings.error(
         "draft-kind",
         f"{case.draft.path.name} is of kind {case.draft.kind.value} (architecture {case.draft.architecture}), "

@@ -1,0 +1,19 @@
+"""Bytes as findings write them."""
+
+from collections.abc import Mapping
+
+_MIB = 1 << 20
+
+
+def mib(n_bytes: int) -> str:
+    """Whole MiB; less than one, or a shortage of less, in bytes."""
+    if 0 < abs(n_bytes) < _MIB:
+        return f"{n_bytes} bytes"
+    whole = abs(n_bytes) // _MIB
+    return f"{'-' if n_bytes < 0 else ''}{whole:,} MiB"
+
+
+def listed(terms: Mapping[str, int]) -> str:
+    """Every term that takes anything, the largest first."""
+    taken = sorted(((n_bytes, name) for name, n_bytes in terms.items() if n_bytes), reverse=True)
+    return ", ".join(f"{name} {mib(n_bytes)}" for n_bytes, name in taken) or "nothing"

@@ -1,0 +1,80 @@
+"""suggest(): from the files and the machine alone, the few profiles that would fit and run best. Pure.
+
+Everything on one card; else two or more with room for the drafter beside the output layer; else hybrid, where experts
+give way and never the drafter; else MTP without a draft model, or no drafter; else the CPU.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from app.findings import Severity
+from app.placement.budgets import PlacementPlan
+from app.placement.case import LaunchCase
+from app.placement.methods import UsableMethod, usable_methods
+from app.placement.rules import judge
+from app.placement.rules.memory import judge_memory
+from app.placement.search import Candidate, LayoutSearch, Tier
+from app.placement.trials import Replan, Trials, case_with
+from app.profiles.profile import LaunchProfile
+from app.speculative.parameters import Method
+
+_MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A whole profile, why it is suggested in one line, and its plan."""
+
+    profile: LaunchProfile
+    reason: str
+    planned: PlacementPlan
+
+
+def suggest(case: LaunchCase, replan: Replan, *, most: int = _MOST) -> list[Suggestion]:
+    """The best few, ranked; none where the target cannot be read or nothing fits at all.
+
+    The profile of the case is the wish: its files, context, slots and all that is not placement are kept as far as
+    they fit. `replan` plans another profile on the same files and machine. Every suggestion passes the rules and fits.
+    """
+    if case.target is None or not case.target.block_count:
+        return []
+    ranked = sorted(_candidates(case, replan), key=lambda candidate: candidate.rank)
+    found: list[Suggestion] = []
+    for candidate in ranked:
+        profile = candidate.trial.profile
+        if any(profile == earlier.profile for earlier in found) or not _passes(case, candidate, replan):
+            continue
+        found.append(Suggestion(profile, candidate.reason, candidate.trial.planned))
+        if len(found) == most:
+            break
+    return found
+
+
+def _candidates(case: LaunchCase, replan: Replan) -> Iterator[Candidate]:
+    """Of the first method every layout that fits, of each other one its best."""
+    methods, refused = usable_methods(case)
+    search = LayoutSearch(Trials(case, replan(case.profile), replan))
+    on_devices = False
+    for place, method in enumerate(methods):
+        found = list(search.layouts(method, place, alternatives=place == 0))
+        on_devices = on_devices or bool(found)
+        yield from (candidate.because(_left_out(refused)) for candidate in found)
+        if place == 0 and found:
+            yield from search.more_slots(found[0])
+    plain = next(method for method in methods if method.method is Method.NONE)
+    if not on_devices:
+        yield from search.on_the_host(plain, len(methods))
+
+
+def _left_out(refused: Sequence[str]) -> str:
+    return f"; without the draft model: {'; '.join(refused)}" if refused else ""
+
+
+def _passes(case: LaunchCase, candidate: Candidate, replan: Replan) -> bool:
+    trial = candidate.trial
+    own = case_with(case, trial.profile)
+    verdicts = [*judge(own), *judge_memory(own, trial.planned, replan)]
+    return trial.fits and all(finding.severity is not Severity.ERROR for finding in verdicts)
+
+
+__all__ = ["Suggestion", "Tier", "UsableMethod", "suggest"]
