@@ -23,8 +23,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "--json-schema -bs --backend-sampling -n --predict --n-predict --keep"
     ),
     "chat template and reasoning": _words(
-        "--chat-template --chat-template-kwargs --jinja --no-jinja --reasoning-format -rea --reasoning --reasoning-effort "
-        "--reasoning-budget --reasoning-budget-message --reasoning-preserve --no-reasoning-preserve "
+        "--chat-template --chat-template-kwargs --jinja --no-jinja --reasoning-format -rea --reasoning "
+        "--reasoning-budget --reasoning-budget-message --reasoning-effort --reasoning-preserve --no-reasoning-preserve "
         "--skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant -sp --special "
         "--spm-infill"
     ),

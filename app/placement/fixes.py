@@ -9,13 +9,12 @@ from typing import Any, Final
 from app.findings import Fix
 from app.placement.amounts import mib
 from app.placement.assembly import PlannedModel, planned_model
-from app.placement.cache_types import QUANTISED_TYPES
+from app.placement.cache_types import packed_cache
 from app.placement.draft_precision import saved_bytes
 from app.placement.layers import gpu_layer_count
 from app.placement.resolve import resolve
 from app.placement.splits import Counts, Split, best_split, split_patch
 from app.placement.trials import Patch, Trial, Trials, case_with, joined, largest, smallest
-from app.profiles.profile import LaunchProfile
 from app.speculative.parameters import Method
 
 _CONTEXT_STEP_TOKENS: Final = 1024
@@ -115,7 +114,7 @@ class DeviceFixes:
     def _context_gives(self) -> Iterator[tuple[str, Trial]]:
         """Context, cache types, split, each alone."""
         yield from self._smaller_context({})
-        if (packed := _packed_cache(self._profile)) is not None:
+        if (packed := packed_cache(self._profile)) is not None:
             yield "Keep the KV cache in q8_0", self._trials.of(packed)
         if (split := self.split()) is not None:
             yield f"Divide the layers {split.text}", split.trial
@@ -217,7 +216,7 @@ class DeviceFixes:
 
     def _together(self) -> Iterator[tuple[str, Trial]]:
         """A cache in q8_0, the best split, a smaller context: as many of them as it takes."""
-        packed, text = _packed_cache(self._profile) or {}, ", the KV cache in q8_0"
+        packed, text = packed_cache(self._profile) or {}, ", the KV cache in q8_0"
         if packed:
             yield from self._smaller_context(packed, text)
         split = self.split(packed)
@@ -232,7 +231,7 @@ class DeviceFixes:
     def _all_together(self) -> Iterator[tuple[str, Trial]]:
         """Where experts alone do not do it."""
         if self._has_experts:
-            yield from self._experts_with(_packed_cache(self._profile) or {})
+            yield from self._experts_with(packed_cache(self._profile) or {})
 
     def _experts_with(self, packed: Mapping[str, Any]) -> Iterator[tuple[str, Trial]]:
         """Experts give way first, then the context: halved until some split holds it."""
@@ -258,18 +257,3 @@ def _experts(count: int) -> Patch:
 
 def _experts_text(count: int) -> str:
     return f"Keep the experts of {count} layers on the host"
-
-
-def _packed_cache(profile: LaunchProfile) -> Patch | None:
-    """Half the bytes of a 16-bit cache; a quantised V needs flash attention."""
-    context, speculation = profile.context, profile.speculation
-    may = ["k_type"] if context.flash_attention == "off" else ["k_type", "v_type"]
-    patch: dict[str, Any] = {}
-    changed = {name: "q8_0" for name in may if getattr(context, name) not in QUANTISED_TYPES}
-    if changed:
-        patch["context"] = changed
-    draft = speculation.draft if speculation.method.takes_draft_model else None
-    drafts = {name: "q8_0" for name in may if draft and getattr(draft, name) not in QUANTISED_TYPES}
-    if drafts:
-        patch["speculation"] = {"draft": drafts}
-    return patch or None

@@ -1,20 +1,21 @@
 """LayoutSearch: the layouts of one method on one machine, from everything on one device down to the host."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Final
 
+from app.placement.amounts import mib
 from app.placement.assembly import planned_model
-from app.placement.cache_types import QUANTISED_TYPES
+from app.placement.cache_types import packed_cache
 from app.placement.methods import UsableMethod
-from app.placement.splits import Counts, Split, best_split, split_patch
+from app.placement.splits import Counts, best_split, split_patch
 from app.placement.trials import Patch, Trial, Trials, joined, largest, smallest
 
 _WISHED_TOKENS: Final = 32_768
 _STEP_TOKENS: Final = 1024
-# A context below this share of the wish is not offered.
-_LEAST_SHARE: Final = 8
+# A context below such a part of the wish is not offered: on devices, and with layers or experts on the host.
+_SHORT, _SHORTEST = 2, 8
 _MORE_SLOTS: Final = 4
 
 
@@ -23,16 +24,15 @@ class Tier(IntEnum):
 
     ONE_DEVICE = 0
     MORE_DEVICES = 1
-    ONE_DEVICE_SHORT = 2
-    MORE_DEVICES_SHORT = 3
-    HYBRID = 4
-    HYBRID_SHORT = 5
-    HOST = 6
+    SHORT = 2
+    HYBRID = 3
+    HYBRID_SHORT = 4
+    HOST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One trial that fits. `place` is the method's place among those of the files."""
+    """One trial that fits. `place` is the method's place among those of the files; a variant answers another wish."""
 
     tier: Tier
     place: int
@@ -41,16 +41,231 @@ class Candidate:
     is_variant: bool = False
 
     @property
-    def rank(self) -> tuple[bool, int, bool, bool, int]:
-        """By method, then by layout: a drafter is given up last. Weights read from disk again and again come after."""
+    def rank(self) -> tuple[bool, bool, int, int]:
+        """A drafter is given up after everything else; weights that are read again and again come last."""
         left = self.trial.planned.host.headroom_bytes
-        return (left is not None and left < 0, self.place, self.is_variant, self.is_packed, self.tier)
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether the cache was quantised to make it fit, on more devices than one where it would fit unquantised."""
-        return False
+        return (left is not None and left < 0, self.is_variant, self.place, self.tier)
 
     def because(self, more: str) -> "Candidate":
         """The same with more said."""
         return replace(self, reason=self.reason + more)
+
+
+class LayoutSearch:
+    """The search for one case: its profile says context, slots and cache types that are wished for."""
+
+    def __init__(self, trials: Trials) -> None:
+        case = trials.case
+        assert case.target is not None  # noqa: S101 - callers ask for it first
+        self._trials, self._target = trials, case.target
+        self._model = planned_model(case.target)
+        context = case.profile.context
+        self._per_slot = 1 if context.unified_kv else context.slots
+        trained = case.target.context_length_trained or _WISHED_TOKENS
+        self._wish = context.size or min(_WISHED_TOKENS, trained) * self._per_slot
+        self._room = {budget.name: budget.headroom_bytes + budget.required_bytes for budget in trials.planned.devices}
+        self._near: dict[tuple[str, ...], Counts] = {}
+
+    def layouts(self, method: UsableMethod, place: int) -> Iterator[Candidate]:
+        """What fits, the preferred first: on devices with the whole context, else a shorter one, else hybrid."""
+        own, packed = {"context": {"size": self._wish}}, self._packed(method)
+        found = False
+        for more in (own, packed):
+            if more is None:
+                continue
+            for tier, sets in ((Tier.ONE_DEVICE, self._singles()), (Tier.MORE_DEVICES, self._several())):
+                trial = self._first_that_fits(method, sets, more)
+                if trial is not None:
+                    found = True
+                    yield Candidate(tier, place, trial, self._reason(method, trial))
+            if found:
+                return
+        least = packed or own
+        for devices in (*self._singles(), *self._several()[-1:]):
+            if (trial := self._shorter(method, devices, least)) is not None:
+                yield Candidate(Tier.SHORT, place, trial, self._reason(method, trial))
+                break
+        yield from self._hybrids(method, place, own, least)
+
+    def more_slots(self, candidate: Candidate) -> Iterator[Candidate]:
+        """The same layout with room for several requests at once, where it has it."""
+        profile = candidate.trial.profile
+        if profile.context.slots > 1 or candidate.tier > Tier.MORE_DEVICES or profile.context.size is None:
+            return
+        size = profile.context.size * _MORE_SLOTS
+        patch = joined(candidate.trial.patch, {"context": {"slots": _MORE_SLOTS, "size": size}})
+        trial = self._trials.of(patch)
+        if trial.fits:
+            text = f"{_MORE_SLOTS} slots of {profile.context.size} tokens for requests at the same time; "
+            reason = text + candidate.reason[0].lower() + candidate.reason[1:]
+            yield Candidate(candidate.tier, candidate.place, trial, reason, is_variant=True)
+
+    def on_the_host(self, method: UsableMethod, place: int) -> Iterator[Candidate]:
+        """Without any device; a context as long as the host holds."""
+        placement = {**_placement([]), "devices": ["none"] if self._trials.case.machine.devices else None}
+        patch = joined(method.patch("none"), {"placement": {**placement, "gpu_layers": 0}})
+
+        def with_steps(steps: int) -> Trial:
+            return self._trials.of(joined(patch, {"context": {"size": steps * self._step}}))
+
+        whole = self._trials.of(joined(patch, {"context": {"size": self._wish}}))
+        if not whole.fits:
+            steps = largest(1, self._wish // self._step, lambda steps: with_steps(steps).fits)
+            if steps is None:
+                return
+            whole = with_steps(steps)
+        yield Candidate(Tier.HOST, place, whole, f"All on the host, which is slow: {self._context_text(whole)}")
+
+    @property
+    def _step(self) -> int:
+        return min(_STEP_TOKENS * self._per_slot, self._wish)
+
+    def _singles(self) -> list[tuple[str, ...]]:
+        """The device with most room, and the same of those that share the host's memory."""
+        return [group[:1] for group in self._by_room() if group]
+
+    def _several(self) -> list[tuple[str, ...]]:
+        """The two devices with most room, the three, and so on, in the engine's order."""
+        apart, _ = self._by_room()
+        order = self._trials.case.machine.device_names
+        return [tuple(sorted(apart[:count], key=order.index)) for count in range(2, len(apart) + 1)]
+
+    def _by_room(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Devices with memory of their own, those of this machine first, and integrated ones."""
+        devices = sorted(
+            self._trials.case.machine.devices,
+            key=lambda device: (device.name.startswith("RPC"), -self._room[device.name]),
+        )
+        return (
+            tuple(device.name for device in devices if not device.integrated),
+            tuple(device.name for device in devices if device.integrated),
+        )
+
+    def _first_that_fits(self, method: UsableMethod, sets: Sequence[tuple[str, ...]], more: Patch) -> Trial | None:
+        for devices in sets:
+            trial = self._on(method, devices, more)
+            if trial is not None and trial.fits:
+                return trial
+        return None
+
+    def _on(self, method: UsableMethod, devices: tuple[str, ...], more: Patch, *, moved: bool = False) -> Trial | None:
+        """The best split of one launch; None where it cannot fit these devices together, or they cannot be divided."""
+        base = joined(method.patch(devices[-1], offloaded=moved), {"placement": _placement(devices)})
+        patch = joined(base, more)
+        if len(devices) == 1:
+            return self._trials.of(patch)
+        profile = self._trials.profile(patch)
+        units = self._model.shape.unit_count
+        layers = profile.placement.gpu_layers
+        offloaded = min(layers, units) if isinstance(layers, int) else units
+
+        def attempt(counts: Counts) -> Trial:
+            return self._trials.of(joined(patch, split_patch(counts)))
+
+        split = best_split(self._model, devices, attempt, offloaded, self._near.get(devices), need_room=True)
+        if split is None:
+            return None
+        self._near[devices] = split.counts
+        return split.trial
+
+    def _shorter(self, method: UsableMethod, devices: tuple[str, ...], more: Patch) -> Trial | None:
+        """The longest context that fits, if it is half of the wish at least."""
+
+        def with_steps(steps: int) -> Trial | None:
+            return self._on(method, devices, joined(more, {"context": {"size": steps * self._step}}))
+
+        return self._longest(with_steps, _SHORT)
+
+    def _longest(self, with_steps: Any, share: int) -> Trial | None:
+        def fits(steps: int) -> bool:
+            trial = with_steps(steps)
+            return trial is not None and trial.fits
+
+        most = self._wish // self._step
+        steps = largest(max(1, most // share), most, fits)
+        found: Trial | None = None if steps is None else with_steps(steps)
+        return found
+
+    def _hybrids(self, method: UsableMethod, place: int, own: Patch, least: Patch) -> Iterator[Candidate]:
+        """On all devices, else on one, the fewest experts (of a dense model: layers) on the host."""
+        sets = [*self._several()[-1:], *self._singles()]
+        for devices in sets:
+            for more in (own, least):
+                trial = self._giving_way(method, devices, more)
+                if trial is not None:
+                    yield Candidate(Tier.HYBRID, place, trial, self._reason(method, trial))
+                    return
+        for devices in sets:
+            everything = self._everything_away()
+            trial = self._longest(
+                lambda steps, devices=devices: self._on(
+                    method,
+                    devices,
+                    joined(joined(least, everything), {"context": {"size": steps * self._step}}),
+                    moved=True,
+                ),
+                _SHORTEST,
+            )
+            if trial is not None:
+                yield Candidate(Tier.HYBRID_SHORT, place, trial, self._reason(method, trial))
+                return
+
+    def _everything_away(self) -> Patch:
+        return {"placement": {"cpu_moe_layers": "all"} if self._target.expert_count else {"gpu_layers": 1}}
+
+    def _giving_way(self, method: UsableMethod, devices: tuple[str, ...], more: Patch) -> Trial | None:
+        def with_moved(count: int) -> Trial | None:
+            key = "cpu_moe_layers" if self._target.expert_count else "gpu_layers"
+            return self._on(method, devices, joined(more, {"placement": {key: count}}), moved=True)
+
+        def fits(count: int) -> bool:
+            trial = with_moved(count)
+            return trial is not None and trial.fits_devices
+
+        blocks = self._target.block_count
+        count = smallest(1, blocks, fits) if self._target.expert_count else largest(len(devices), blocks, fits)
+        trial = None if count is None else with_moved(count)
+        return trial if trial is not None and trial.fits else None
+
+    def _packed(self, method: UsableMethod) -> Patch | None:
+        packed = packed_cache(self._trials.profile(method.patch(None)))
+        return None if packed is None else joined(packed, {"context": {"size": self._wish}})
+
+    def _reason(self, method: UsableMethod, trial: Trial) -> str:
+        placement = trial.profile.placement
+        names, units = list(placement.devices or ()), self._model.shape.unit_count
+        parts = [f"on {names[0]}"]
+        if placement.tensor_split is not None:
+            shares = ",".join(f"{share:g}" for share in placement.tensor_split)
+            parts = [f"divided {shares} over {', '.join(names)}"]
+            if method.has_draft_model:
+                parts.append(f"the draft beside the output layer on {names[-1]}")
+        if placement.cpu_moe_layers:
+            parts.append(f"the experts of {placement.cpu_moe_layers} layers on the host")
+        elif isinstance(placement.gpu_layers, int):
+            parts.append(f"{units - placement.gpu_layers} of {units} layers on the host")
+        whole = "" if placement.cpu_moe_layers or placement.gpu_layers != "all" else "everything "
+        text = f"{whole}{', '.join(parts)}: {method.text}, {self._context_text(trial)}"
+        return f"{text[0].upper()}{text[1:]}; {mib(trial.room_bytes)} left on the busiest device"
+
+    def _context_text(self, trial: Trial) -> str:
+        context = trial.profile.context
+        text = f"a context of {context.size} tokens"
+        if context.size is not None and context.size < self._wish:
+            text += f" (not {self._wish})"
+        is_packed = context.k_type != self._trials.case.profile.context.k_type
+        return f"{text}, the KV cache in {context.k_type}" if is_packed else text
+
+
+def _placement(devices: Sequence[str]) -> dict[str, Any]:
+    """Nothing of an earlier layout stays."""
+    return {
+        "devices": list(devices),
+        "split_mode": "layer" if len(devices) > 1 else "none",
+        "tensor_split": None,
+        "main_gpu": 0,
+        "gpu_layers": "all",
+        "cpu_moe_layers": 0,
+        "override_tensor": [],
+        "fit": False,
+    }

@@ -33,9 +33,17 @@ def split_patch(counts: Counts) -> dict[str, object]:
 
 
 def best_split(
-    model: PlannedModel, devices: Sequence[str], attempt: Attempt, offloaded: int, near: Counts | None = None
+    model: PlannedModel,
+    devices: Sequence[str],
+    attempt: Attempt,
+    offloaded: int,
+    near: Counts | None = None,
+    *,
+    need_room: bool = False,
 ) -> Split | None:
     """Divide `offloaded` units; None where a device would have none, or its memory is not known.
+
+    With `need_room` also where all devices together have not got the room: no split can help then.
 
     `attempt` plans given counts. For two devices the answer is the best there is; for more it is found by filling
     devices to one level, then moving single layers. `near` is where a search of a similar launch ended.
@@ -46,6 +54,8 @@ def best_split(
     search = _Search(devices, attempt)
     start = near if near and len(near) == count and sum(near) == offloaded else _even(offloaded, count)
     if any(not budget.is_known for budget in search.at(start).planned.devices if budget.name in devices):
+        return None
+    if need_room and sum(search.left(start)) < 0:
         return None
     if count == 2:
         return search.between_two(offloaded)
@@ -60,6 +70,7 @@ class _Search:
         self._known: dict[Counts, Trial] = {}
 
     def at(self, counts: Counts) -> Trial:
+        """The trial of one split."""
         if counts not in self._known:
             self._known[counts] = self._attempt(counts)
         return self._known[counts]
@@ -68,7 +79,7 @@ class _Search:
         """More layers on the first leave it less room and the second more: the best is where the two cross."""
 
         def crossed(first: int) -> bool:
-            left = self._left((first, offloaded - first))
+            left = self.left((first, offloaded - first))
             return left[0] < left[1]
 
         low, high = 1, offloaded - 1
@@ -79,17 +90,18 @@ class _Search:
         return self._best((first, offloaded - first) for first in near)
 
     def among_many(self, start: Counts, model: PlannedModel) -> Split:
+        """Fill to one level with what is known of each unit, correct by what the plan says, then move single units."""
         counts = start
         costs = _unit_costs(model, self.at(start), sum(start))
         for _ in range(_ROUNDS):
-            filled = _filled(costs, counts, self._left(counts), self._required(counts))
+            filled = _filled(costs, counts, self.left(counts), self._required(counts))
             if filled in self._known:
                 break
             counts = filled
             self.at(counts)
         best = self._best(self._known)
         for _ in range(_STEPS):
-            left = self._left(best.counts)
+            left = self.left(best.counts)
             better = self._best((best.counts, *_neighbours(best.counts, left.index(min(left)))))
             if better.counts == best.counts:
                 break
@@ -100,7 +112,8 @@ class _Search:
         counts = max(candidates, key=lambda each: self.at(each).room_bytes)
         return Split(counts, self.at(counts))
 
-    def _left(self, counts: Counts) -> list[int]:
+    def left(self, counts: Counts) -> list[int]:
+        """The room of each device."""
         trial = self.at(counts)
         budgets = {budget.name: budget for budget in trial.planned.devices}
         return [trial.left_bytes(budgets[name]) for name in self._devices]

@@ -6,14 +6,15 @@ give way and never the drafter; else MTP without a draft model, or no drafter; e
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from app.findings import Severity
 from app.placement.budgets import PlacementPlan
 from app.placement.case import LaunchCase
-from app.placement.methods import UsableMethod, usable_methods
+from app.placement.methods import usable_methods
 from app.placement.rules import judge
 from app.placement.rules.memory import judge_memory
-from app.placement.search import Candidate, LayoutSearch, Tier
+from app.placement.search import Candidate, LayoutSearch
 from app.placement.trials import Replan, Trials, case_with
 from app.profiles.profile import LaunchProfile
 from app.speculative.parameters import Method
@@ -56,7 +57,7 @@ def _candidates(case: LaunchCase, replan: Replan) -> Iterator[Candidate]:
     search = LayoutSearch(Trials(case, replan(case.profile), replan))
     on_devices = False
     for place, method in enumerate(methods):
-        found = list(search.layouts(method, place, alternatives=place == 0))
+        found = list(islice(search.layouts(method, place), None if place == 0 else 1))
         on_devices = on_devices or bool(found)
         yield from (candidate.because(_left_out(refused)) for candidate in found)
         if place == 0 and found:
@@ -75,6 +76,3 @@ def _passes(case: LaunchCase, candidate: Candidate, replan: Replan) -> bool:
     own = case_with(case, trial.profile)
     verdicts = [*judge(own), *judge_memory(own, trial.planned, replan)]
     return trial.fits and all(finding.severity is not Severity.ERROR for finding in verdicts)
-
-
-__all__ = ["Suggestion", "Tier", "UsableMethod", "suggest"]
