@@ -25,6 +25,7 @@ from app.api import presets as presets_api
 from app.api import problems
 from app.api import profiles as profiles_api
 from app.api import requests as requests_api
+from app.api import suggest as suggest_api
 from app.api import system as system_api
 from app.api.gate import Gate
 from app.database import Database
@@ -46,6 +47,7 @@ from app.inventory.nvml import Nvml
 from app.inventory.nvml_reader import NvmlReader
 from app.launch.check import LaunchCheck
 from app.launch.dry_run import DryRuns
+from app.launch.suggestions import LaunchSuggestions
 from app.llama_server.engine import find_engine
 from app.llama_server.probe import EngineProbe
 from app.metrics.collectors import MetricsRegistry, ServiceCollector
@@ -79,6 +81,16 @@ def create_app(settings: Settings) -> FastAPI:
     check = LaunchCheck(
         probe,
         dry_runs,
+        model_dirs=settings.model_folders,
+        rpc=settings.rpc,
+        margin_bytes=settings.margin_bytes,
+        claims=_claims(catalog),
+        machine=machine.now,
+        others=lambda profile_id: supervisor.others(profile_id),  # noqa: PLW0108 - it comes later
+    )
+    suggestions = LaunchSuggestions(
+        check,
+        probe,
         model_dirs=settings.model_folders,
         rpc=settings.rpc,
         margin_bytes=settings.margin_bytes,
@@ -136,6 +148,7 @@ def create_app(settings: Settings) -> FastAPI:
         presets_api.router(),
         profiles_api.router(catalog, supervisor.status),
         check_api.router(catalog, check),
+        suggest_api.router(catalog, suggestions),
         imports_api.router(catalog, probe, settings.model_folders),
         lifecycle_api.router(supervisor, drain_seconds=settings.drain_seconds),
         devices_api.router(machine, supervisor.records, reserved=lambda: supervisor.others("").reserved),

@@ -17,6 +17,7 @@ from app.cli.options import AsJson, Url, open_client
 from app.cli.profile_document import names_a_file, read_profiles
 from app.cli.render import make_console, print_last_lines, print_report, profiles_table
 from app.cli.settings_text import settings_help
+from app.cli.suggest import suggest
 from app.settings import load_settings
 
 Profile = Annotated[str, typer.Argument(metavar="PROFILE", help="the id of a profile", show_default=False)]
@@ -38,7 +39,7 @@ def command_line() -> typer.Typer:
         serve
     )
     commands.command()(failing_with(Exit.USAGE)(check))
-    for command in (start, stop, status, logs, devices, models, inspect, demo):
+    for command in (suggest, start, stop, status, logs, devices, models, inspect, demo):
         commands.command()(command)
     return commands
 

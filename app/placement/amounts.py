@@ -8,7 +8,7 @@ _MIB = 1 << 20
 def mib(n_bytes: int) -> str:
     """Whole MiB; less than one, or a shortage of less, in bytes."""
     if 0 < abs(n_bytes) < _MIB:
-        return f"{n_bytes} bytes"
+        return f"{n_bytes} byte{'' if abs(n_bytes) == 1 else 's'}"
     whole = abs(n_bytes) // _MIB
     return f"{'-' if n_bytes < 0 else ''}{whole:,} MiB"
 

@@ -11,12 +11,17 @@ from app.placement.cache_types import packed_cache
 from app.placement.methods import UsableMethod
 from app.placement.splits import Counts, best_split, split_patch
 from app.placement.trials import Patch, Trial, Trials, joined, largest, smallest
+from app.speculative.parameters import Method
 
 _WISHED_TOKENS: Final = 32_768
 _STEP_TOKENS: Final = 1024
 # A context below such a part of the wish is not offered: on devices, and with layers or experts on the host.
 _SHORT, _SHORTEST = 2, 8
 _MORE_SLOTS: Final = 4
+_NGRAM: Final = UsableMethod(
+    Method.NGRAM_MOD,
+    {"method": "ngram-mod", "ngram": {"match_length": 24, "draft_length_min": 8, "draft_length_max": 32}},
+)
 
 
 class Tier(IntEnum):
@@ -70,19 +75,18 @@ class LayoutSearch:
         """What fits, the preferred first: on devices with the whole context, else a shorter one, else hybrid."""
         own, packed = {"context": {"size": self._wish}}, self._packed(method)
         found = False
-        for more in (own, packed):
-            if more is None:
-                continue
-            for tier, sets in ((Tier.ONE_DEVICE, self._singles()), (Tier.MORE_DEVICES, self._several())):
-                trial = self._first_that_fits(method, sets, more)
+        for tier, sets in ((Tier.ONE_DEVICE, self._singles()), (Tier.MORE_DEVICES, self._several())):
+            for more in (own, packed):
+                trial = None if more is None else self._first_that_fits(method, sets, more)
                 if trial is not None:
                     found = True
                     yield Candidate(tier, place, trial, self._reason(method, trial))
-            if found:
-                return
+                    break
+        if found:
+            return
         least = packed or own
         for devices in (*self._singles(), *self._several()[-1:]):
-            if (trial := self._shorter(method, devices, least)) is not None:
+            if (trial := self._longest(method, devices, least, _SHORT)) is not None:
                 yield Candidate(Tier.SHORT, place, trial, self._reason(method, trial))
                 break
         yield from self._hybrids(method, place, own, least)
@@ -97,7 +101,15 @@ class LayoutSearch:
         trial = self._trials.of(patch)
         if trial.fits:
             text = f"{_MORE_SLOTS} slots of {profile.context.size} tokens for requests at the same time; "
-            reason = text + candidate.reason[0].lower() + candidate.reason[1:]
+            yield Candidate(candidate.tier, candidate.place, trial, text + _lowered(candidate.reason), is_variant=True)
+
+    def from_repeated_text(self, candidate: Candidate) -> Iterator[Candidate]:
+        """The same layout with drafts that need no model and no memory; for what is all on devices."""
+        if candidate.tier > Tier.MORE_DEVICES or candidate.trial.profile.speculation.method is not Method.NONE:
+            return
+        trial = self._trials.of(joined(candidate.trial.patch, _NGRAM.patch(None)))
+        if trial.fits:
+            reason = "For answers that repeat their input: " + _lowered(self._reason(_NGRAM, trial))
             yield Candidate(candidate.tier, candidate.place, trial, reason, is_variant=True)
 
     def on_the_host(self, method: UsableMethod, place: int) -> Iterator[Candidate]:
@@ -114,7 +126,9 @@ class LayoutSearch:
             if steps is None:
                 return
             whole = with_steps(steps)
-        yield Candidate(Tier.HOST, place, whole, f"All on the host, which is slow: {self._context_text(whole)}")
+        how = "" if method.method is Method.NONE else "; measure whether it is faster than without"
+        text = f"All on the host, which is slow: {method.text}, {self._context_text(whole)}{how}"
+        yield Candidate(Tier.HOST, place, whole, text)
 
     @property
     def _step(self) -> int:
@@ -168,23 +182,22 @@ class LayoutSearch:
         self._near[devices] = split.counts
         return split.trial
 
-    def _shorter(self, method: UsableMethod, devices: tuple[str, ...], more: Patch) -> Trial | None:
-        """The longest context that fits, if it is half of the wish at least."""
+    def _longest(
+        self, method: UsableMethod, devices: tuple[str, ...], more: Patch, share: int, *, moved: bool = False
+    ) -> Trial | None:
+        """The longest context that fits, if it is one part in `share` of the wish at least."""
 
         def with_steps(steps: int) -> Trial | None:
-            return self._on(method, devices, joined(more, {"context": {"size": steps * self._step}}))
+            size = {"context": {"size": steps * self._step}}
+            return self._on(method, devices, joined(more, size), moved=moved)
 
-        return self._longest(with_steps, _SHORT)
-
-    def _longest(self, with_steps: Any, share: int) -> Trial | None:
         def fits(steps: int) -> bool:
             trial = with_steps(steps)
             return trial is not None and trial.fits
 
         most = self._wish // self._step
         steps = largest(max(1, most // share), most, fits)
-        found: Trial | None = None if steps is None else with_steps(steps)
-        return found
+        return None if steps is None else with_steps(steps)
 
     def _hybrids(self, method: UsableMethod, place: int, own: Patch, least: Patch) -> Iterator[Candidate]:
         """On all devices, else on one, the fewest experts (of a dense model: layers) on the host."""
@@ -196,16 +209,7 @@ class LayoutSearch:
                     yield Candidate(Tier.HYBRID, place, trial, self._reason(method, trial))
                     return
         for devices in sets:
-            everything = self._everything_away()
-            trial = self._longest(
-                lambda steps, devices=devices: self._on(
-                    method,
-                    devices,
-                    joined(joined(least, everything), {"context": {"size": steps * self._step}}),
-                    moved=True,
-                ),
-                _SHORTEST,
-            )
+            trial = self._longest(method, devices, joined(least, self._everything_away()), _SHORTEST, moved=True)
             if trial is not None:
                 yield Candidate(Tier.HYBRID_SHORT, place, trial, self._reason(method, trial))
                 return
@@ -255,6 +259,10 @@ class LayoutSearch:
             text += f" (not {self._wish})"
         is_packed = context.k_type != self._trials.case.profile.context.k_type
         return f"{text}, the KV cache in {context.k_type}" if is_packed else text
+
+
+def _lowered(text: str) -> str:
+    return f"{text[0].lower()}{text[1:]}"
 
 
 def _placement(devices: Sequence[str]) -> dict[str, Any]:

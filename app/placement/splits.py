@@ -10,6 +10,7 @@ from app.placement.trials import Trial
 
 _ROUNDS = 4
 _STEPS = 6
+_LEVELLINGS = 20
 Counts = tuple[int, ...]
 Attempt = Callable[[Counts], Trial]
 
@@ -158,7 +159,7 @@ def _filled(costs: Sequence[int], counts: Counts, left: Sequence[int], required:
             high = middle - 1
         else:
             low, best = middle, filled
-    return best
+    return _levelled(sums, room, best)
 
 
 def _greedy(sums: Sequence[int], room: Sequence[int], spare: int) -> Counts | None:
@@ -172,6 +173,27 @@ def _greedy(sums: Sequence[int], room: Sequence[int], spare: int) -> Counts | No
         counts.append(end - start)
         start = end
     return tuple(counts) if start == last else None
+
+
+def _levelled(sums: Sequence[int], room: Sequence[int], counts: Counts) -> Counts:
+    """Each border where the devices beside it have most room, until none moves: what is left over is spread."""
+    ends = [0, *accumulate(counts)]
+    for _ in range(_LEVELLINGS):
+        before = list(ends)
+        for at in range(1, len(room)):
+            start, end = ends[at - 1], ends[at + 1]
+            even = (room[at - 1] - room[at] + sums[start] + sums[end]) // 2
+            middle = bisect_right(sums, even) - 1
+            near = [min(max(border, start + 1), end - 1) for border in (middle, middle + 1, ends[at])]
+            ends[at] = max(
+                near,
+                key=lambda border, start=start, end=end, at=at: min(  # type: ignore[misc]
+                    room[at - 1] - sums[border] + sums[start], room[at] - sums[end] + sums[border]
+                ),
+            )
+        if ends == before:
+            break
+    return tuple(end - start for start, end in pairwise(ends))
 
 
 def _neighbours(counts: Counts, fullest: int) -> list[Counts]:

@@ -4,7 +4,7 @@ Everything on one card; else two or more with room for the drafter beside the ou
 give way and never the drafter; else MTP without a draft model, or no drafter; else the CPU.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,7 +17,6 @@ from app.placement.rules.memory import judge_memory
 from app.placement.search import Candidate, LayoutSearch
 from app.placement.trials import Replan, Trials, case_with
 from app.profiles.profile import LaunchProfile
-from app.speculative.parameters import Method
 
 _MOST = 5
 
@@ -52,23 +51,24 @@ def suggest(case: LaunchCase, replan: Replan, *, most: int = _MOST) -> list[Sugg
 
 
 def _candidates(case: LaunchCase, replan: Replan) -> Iterator[Candidate]:
-    """Of the first method every layout that fits, of each other one its best."""
+    """Of the first method every layout, of each other one its best; on the host only what fits no device."""
     methods, refused = usable_methods(case)
     search = LayoutSearch(Trials(case, replan(case.profile), replan))
     on_devices = False
     for place, method in enumerate(methods):
         found = list(islice(search.layouts(method, place), None if place == 0 else 1))
         on_devices = on_devices or bool(found)
-        yield from (candidate.because(_left_out(refused)) for candidate in found)
+        for candidate in found:
+            yield candidate.because(f"; not with the draft model ({', '.join(refused)})" if refused else "")
         if place == 0 and found:
             yield from search.more_slots(found[0])
-    plain = next(method for method in methods if method.method is Method.NONE)
+            yield from search.from_repeated_text(found[0])
     if not on_devices:
-        yield from search.on_the_host(plain, len(methods))
-
-
-def _left_out(refused: Sequence[str]) -> str:
-    return f"; without the draft model: {'; '.join(refused)}" if refused else ""
+        # Without any device a drafter may pay or not; nothing is the measure.
+        yield from search.on_the_host(methods[-1], 0)
+        if not case.machine.devices:
+            for place, method in enumerate(methods[:-1], start=1):
+                yield from search.on_the_host(method, place)
 
 
 def _passes(case: LaunchCase, candidate: Candidate, replan: Replan) -> bool:

@@ -136,3 +136,39 @@ def test_the_machine_can_be_taken_elsewhere_and_given_back(two_cards: TwoCards, 
     two_cards.play(Scenario(cards=[replace(FIRST, free_bytes=GIB), SECOND]))
     answer = two_cards.service.client.post("/check", json={"profile": PROFILE, "machine": machine}).json()
     assert answer["devices"][0]["free_bytes"] == 20 * GIB
+
+
+def test_a_card_that_others_fill_refuses_the_launch_until_they_go(two_cards: TwoCards) -> None:
+    service = two_cards.service
+    service.add({**PROFILE, "id": "crowded"})
+    full = replace(FIRST, free_bytes=GIB // 2, lines=[f"process 1 {23 * GIB}"])
+    two_cards.play(Scenario(cards=[full, SECOND]))
+    refused = service.client.post("/profiles/crowded/start", params={"wait": True})
+    assert refused.status_code == 409
+    (found,) = (found for found in refused.json()["report"]["findings"] if found["severity"] == "error")
+    assert (found["rule"], found["overridable"]) == ("device-memory", True)
+    assert "CUDA0" in found["message"]
+    # A judgement, so whoever knows better may launch all the same.
+    forced = service.client.post("/profiles/crowded/start", params={"wait": True, "force": True})
+    assert forced.status_code == 200
+    service.stop("crowded")
+    two_cards.play(QUIET)
+    service.start("crowded")
+    service.stop("crowded")
+
+
+def test_what_is_loading_is_reserved_before_any_driver_shows_it(two_cards: TwoCards, tiny: TinyModels) -> None:
+    service = two_cards.service
+    scenario = Path(f"{tiny.draft}.scenario.json")
+    scenario.write_text(json.dumps({"load_seconds": 0.5}))
+    try:
+        service.add({**PROFILE, "id": "holding", "target": {"path": tiny.draft.name}})
+        service.client.post("/profiles/holding/start")
+        held = two_cards.devices()["usage"]["CUDA0"]["reserved_bytes"]
+        started = service.start("holding")
+    finally:
+        scenario.unlink()
+    assert held == sum(started["memory"]["predicted"]["CUDA0"].values()) > 0
+    # Once it serves, the driver shows its bytes, and nothing is counted twice.
+    assert two_cards.devices()["usage"]["CUDA0"]["reserved_bytes"] == 0
+    service.stop("holding")
