@@ -69,6 +69,7 @@ class LayoutSearch:
         trained = case.target.context_length_trained or _WISHED_TOKENS
         self._wish = context.size or min(_WISHED_TOKENS, trained) * self._per_slot
         self._room = {budget.name: budget.headroom_bytes + budget.required_bytes for budget in trials.planned.devices}
+        self._takes_devices = case.engine.takes_devices
         self._near: dict[tuple[str, ...], Counts] = {}
 
     def layouts(self, method: UsableMethod, place: int) -> Iterator[Candidate]:
@@ -114,8 +115,9 @@ class LayoutSearch:
 
     def on_the_host(self, method: UsableMethod, place: int) -> Iterator[Candidate]:
         """Without any device; a context as long as the host holds."""
-        placement = {**_placement([]), "devices": ["none"] if self._trials.case.machine.devices else None}
-        patch = joined(method.patch("none"), {"placement": {**placement, "gpu_layers": 0}})
+        devices = ["none"] if self._trials.case.machine.devices and self._takes_devices else None
+        placement = {**self._placement(()), "devices": devices, "gpu_layers": 0}
+        patch = joined(method.patch("none"), {"placement": placement})
 
         def with_steps(steps: int) -> Trial:
             return self._trials.of(joined(patch, {"context": {"size": steps * self._step}}))
@@ -142,7 +144,8 @@ class LayoutSearch:
         """The two devices with most room, the three, and so on, in the engine's order."""
         apart, _ = self._by_room()
         order = self._trials.case.machine.device_names
-        return [tuple(sorted(apart[:count], key=order.index)) for count in range(2, len(apart) + 1)]
+        fewest = 2 if self._takes_devices else len(order)
+        return [tuple(sorted(apart[:count], key=order.index)) for count in range(max(2, fewest), len(apart) + 1)]
 
     def _by_room(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Devices with memory of their own, those of this machine first, and integrated ones."""
@@ -164,7 +167,7 @@ class LayoutSearch:
 
     def _on(self, method: UsableMethod, devices: tuple[str, ...], more: Patch, *, moved: bool = False) -> Trial | None:
         """The best split of one launch; None where it cannot fit these devices together, or they cannot be divided."""
-        base = joined(method.patch(devices[-1], offloaded=moved), {"placement": _placement(devices)})
+        base = joined(method.patch(devices[-1], offloaded=moved), {"placement": self._placement(devices)})
         patch = joined(base, more)
         if len(devices) == 1:
             return self._trials.of(patch)
@@ -231,13 +234,32 @@ class LayoutSearch:
         trial = None if count is None else with_moved(count)
         return trial if trial is not None and trial.fits else None
 
+    def _placement(self, devices: Sequence[str]) -> dict[str, Any]:
+        """Nothing of an earlier layout stays. An engine that takes no list of devices has one of them, or all."""
+        order = self._trials.case.machine.device_names
+        return {
+            "devices": list(devices) if self._takes_devices else None,
+            "split_mode": "layer" if len(devices) > 1 else "none",
+            "tensor_split": None,
+            "main_gpu": 0 if self._takes_devices or len(devices) != 1 else order.index(devices[0]),
+            "gpu_layers": "all",
+            "cpu_moe_layers": 0,
+            "override_tensor": [],
+            "fit": False,
+        }
+
+    def _names(self, trial: Trial) -> Sequence[str]:
+        placement = trial.profile.placement
+        names = placement.devices or self._trials.case.machine.device_names
+        return names[placement.main_gpu :][:1] if placement.split_mode == "none" else names
+
     def _packed(self, method: UsableMethod) -> Patch | None:
         packed = packed_cache(self._trials.profile(method.patch(None)))
         return None if packed is None else joined(packed, {"context": {"size": self._wish}})
 
     def _reason(self, method: UsableMethod, trial: Trial) -> str:
         placement = trial.profile.placement
-        names, units = list(placement.devices or ()), self._model.shape.unit_count
+        names, units = self._names(trial), self._model.shape.unit_count
         parts = [f"on {names[0]}"]
         if placement.tensor_split is not None:
             shares = ",".join(f"{share:g}" for share in placement.tensor_split)
@@ -263,17 +285,3 @@ class LayoutSearch:
 
 def _lowered(text: str) -> str:
     return f"{text[0].lower()}{text[1:]}"
-
-
-def _placement(devices: Sequence[str]) -> dict[str, Any]:
-    """Nothing of an earlier layout stays."""
-    return {
-        "devices": list(devices),
-        "split_mode": "layer" if len(devices) > 1 else "none",
-        "tensor_split": None,
-        "main_gpu": 0,
-        "gpu_layers": "all",
-        "cpu_moe_layers": 0,
-        "override_tensor": [],
-        "fit": False,
-    }

@@ -42,7 +42,7 @@ def test_every_flag_of_the_engine_has_its_note(name: str, known: Known) -> None:
 
 def test_flags_without_a_value_are_those_of_the_engine() -> None:
     listed = {name for name, flag in FLAGS.items() if not flag.takes_value}
-    assert listed - SWITCHES == {"--fim-qwen-1"}  # the reader of the help ends a name at its dot
+    assert listed - SWITCHES == set()
     assert {name for name in SWITCHES if name in FLAGS and FLAGS[name].takes_value} == set()
 
 
