@@ -114,7 +114,8 @@ def main(arguments: Sequence[str]) -> None:
     if "--version" in arguments:
         print("version: 11434 (00bec40)")
     elif "--help" in arguments:
-        print(_HELP.read_text(encoding="utf-8"))
+        # An engine without this flag is not asked for a dry run, and this one has nothing to measure.
+        print(_HELP.read_text(encoding="utf-8").replace("--log-jsonl", "--log-other"))
     elif "--list-devices" in arguments:
         print("Available devices:")
     else:

@@ -38,7 +38,8 @@ def router(supervisor: Supervisor, *, drain_seconds: float) -> APIRouter:
                 life, is_new = await supervisor.start(profile_id, force=force)
         except TimeoutError:
             raise WaitTimedOut(
-                f"profile {profile_id!r} still ends its earlier life after {timeout_seconds:g} s; ask again"
+                f"profile {profile_id!r} could not be launched within {timeout_seconds:g} s: its check, or the end "
+                "of its earlier life, takes longer; ask again"
             ) from None
         return await _started(life, response, wait=wait, seconds=timeout_seconds, is_new=is_new)
 

@@ -14,6 +14,7 @@ from app.launch.files import ProfileFiles, read_profile_files
 from app.launch.notices import engine_refuses, notices
 from app.launch.planning import Planner
 from app.launch.report import Checked, Launch, report_of
+from app.launch.returning import with_returning
 from app.launch.witness import Refusal, Witness
 from app.llama_server.flags import launch_flags
 from app.llama_server.memory_options import memory_options
@@ -24,6 +25,7 @@ from app.placement.case import LaunchCase
 from app.placement.plan import planned_model
 from app.placement.resolve import resolve
 from app.placement.rules import judge
+from app.placement.rules.computed import with_computed_fixes
 from app.placement.rules.memory import judge_memory
 from app.profiles.profile import LaunchProfile
 
@@ -86,7 +88,7 @@ class LaunchCheck:
         is_here = machine is None
         others = self._others(profile.id) if is_here else OtherLaunches({}, {})
         if machine is None:
-            machine = _with_returning(await self._machine(profile.env), others.returning)
+            machine = with_returning(await self._machine(profile.env), others.returning)
         case = self._case(profile, engine, files, machine)
         resolved = resolve(case)
         rpc = self._rpc if _may_use_rpc(profile) else ()
@@ -98,6 +100,7 @@ class LaunchCheck:
         may_ask = may_ask and not (rpc and others.holds_rpc)
         planned, source, remarks = await self._plan(planner, flags, may_ask=may_ask)
         verdicts += [*remarks, *judge_memory(case, planned, planner.plan)]
+        verdicts = with_computed_fixes(verdicts, case, planned, planner.plan)
         report = report_of(case, resolved, flags, planned, source, verdicts)
         if files.target is None or blocking(verdicts, force=force):
             return Checked(report)
@@ -151,14 +154,3 @@ def _may_use_rpc(profile: LaunchProfile) -> bool:
     devices, draft = profile.placement.devices, profile.speculation.draft
     named = [*(devices or ()), *([draft.device] if draft and draft.device else [])]
     return devices is None or any(name.startswith("RPC") for name in named)
-
-
-def _with_returning(machine: Machine, returning: Mapping[str, int]) -> Machine:
-    """The machine as it will be when the profile's earlier life has given its memory back."""
-    if not returning:
-        return machine
-    devices = tuple(
-        replace(device, free_bytes=min(device.total_bytes, device.free_bytes + returning.get(device.name, 0)))
-        for device in machine.devices
-    )
-    return replace(machine, devices=devices)

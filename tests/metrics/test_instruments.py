@@ -1,6 +1,5 @@
 """What the series say after known events; read back from the exposition, as a scraper does."""
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -170,17 +169,3 @@ def test_a_step_of_the_rate_is_smaller_than_a_speed_up_that_matters(
     )
     usual = [bound for bound in bounds if 10 <= bound <= 100]
     assert all(upper / lower <= 1.3 for lower, upper in pairwise(usual))
-
-
-def test_counting_a_request_is_quick(instruments: Instruments) -> None:
-    """Generous, for a busy machine: it takes some 10 us. The best of several rounds is what counts."""
-    event = finished()
-    best = min(_seconds_of_1000(instruments, event) for _ in range(5))
-    assert best / 1000 < 100e-6
-
-
-def _seconds_of_1000(instruments: Instruments, event: RequestFinished) -> float:
-    started = time.perf_counter()
-    for _ in range(1000):
-        instruments.on_request_finished(event)
-    return time.perf_counter() - started

@@ -1,6 +1,7 @@
 """Fixes for what does not fit: each is applied as a user would, and must then pass every rule."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -171,6 +172,39 @@ def test_mtp_heads_instead_of_a_draft_model(sparse: SparseFolder) -> None:
     found = refused(asked)
     fixes = fixed(asked, found, ["draft-vocabulary"])
     assert any(fix.patch.get("speculation", {}).get("method") == "mtp" for fix in fixes)
+
+
+def test_what_another_rule_refuses_is_not_offered(sparse: SparseFolder) -> None:
+    """The heads are there, and the engine has no graph for them in that architecture."""
+    asked = question(
+        sparse,
+        "qwen35moe_35b",
+        cards(24),
+        "qwen3_06b_draft",
+        speculation={"method": "draft", "draft": {"device": "CUDA0"}},
+        context={"size": 32_768},
+    )
+    assert asked.case.target is not None
+    other = replace(asked.case.target, architecture="granite")
+    fixes = refused(replace(asked, case=replace(asked.case, target=other))).fixes
+    assert fixes
+    assert all(fix.patch.get("speculation", {}).get("method") != "mtp" for fix in fixes)
+
+
+def test_a_fix_for_devices_makes_the_prompt_cache_smaller_where_the_host_is_short_too(sparse: SparseFolder) -> None:
+    def asked(host_gib: float) -> Question:
+        return question(
+            sparse,
+            "qwen3_32b",
+            cards(24, host_gib=host_gib),
+            context={"size": 32_768, "prompt_cache_bytes": 8 * GIB},
+        )
+
+    assert all("prompt_cache_bytes" not in fix.patch.get("context", {}) for fix in refused(asked(64)).fixes)
+    fixes = fixed(asked(5), refused(asked(5)))
+    assert fixes
+    for fix in fixes:
+        assert 4 * GIB < fix.patch["context"]["prompt_cache_bytes"] < 5 * GIB
 
 
 def test_devices_that_the_profile_leaves_idle_are_offered(sparse: SparseFolder) -> None:

@@ -48,6 +48,16 @@ def test_no_imbalance_where_the_last_device_has_room(sparse: SparseFolder) -> No
     assert question(sparse, "glm4moe_air", cards(24, 80), **_MIXED).found("expert-offload-imbalance") is None
 
 
+def test_the_last_device_is_full_with_a_tenth_left(sparse: SparseFolder) -> None:
+    asked = question(sparse, "glm4moe_air", cards(40, 40), **_MIXED)
+    budget = asked.planned.devices[1]
+    tenth = -(-budget.required_bytes // 9)
+    for left, is_found in ((tenth, False), (tenth - 1, True)):
+        free = budget.required_bytes + budget.margin_bytes + left
+        at = asked.on(with_free(asked.case.machine, "CUDA1", free))
+        assert (at.found("expert-offload-imbalance") is not None) is is_found, left
+
+
 def hybrid(sparse: SparseFolder, size: float, **draft: Any) -> Question:
     return question(
         sparse,

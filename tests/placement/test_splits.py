@@ -77,3 +77,11 @@ def test_a_device_with_nothing_to_hold_has_no_split(sparse: SparseFolder) -> Non
     model = sparse.planned("qwen3_8b")
     assert best_split(model, names, lambda counts: trials.plain(split_patch(counts)), 1) is None
     assert best_split(model, names[:1], lambda counts: trials.plain(split_patch(counts)), 37) is None
+
+
+def test_what_is_left_over_is_spread(sparse: SparseFolder) -> None:
+    """Nine units on the fullest cards are the best there is; the last card does not stay half empty for that."""
+    split, _, _ = found(sparse, "qwen3_32b", (24,) * 8, 0)
+    lefts = [budget.headroom_bytes for budget in split.trial.planned.devices]
+    assert max(split.counts) - min(split.counts) <= 2
+    assert min(lefts) == split.trial.room_bytes

@@ -1,6 +1,5 @@
 """suggest(): the order of layouts, and what is true of every suggestion."""
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -102,6 +101,7 @@ def test_else_hybrid_and_experts_give_way_never_the_draft(sparse: SparseFolder) 
     assert speculation.draft is not None
     assert speculation.draft.device == first.planned.output_device
     assert speculation.draft.gpu_layers == "all"
+    assert placement.devices == ("CUDA0", "CUDA1")
     assert isinstance(placement.cpu_moe_layers, int)
     assert 0 < placement.cpu_moe_layers < 48
     # Verification by experts on the host: short drafts, given up early.
@@ -115,8 +115,12 @@ def test_else_hybrid_and_experts_give_way_never_the_draft(sparse: SparseFolder) 
 
 
 def test_a_dense_target_gives_layers(sparse: SparseFolder) -> None:
-    first = answered(asked_for(sparse, "qwen3_32b", None, 12))[0]
-    assert isinstance(first.profile.placement.gpu_layers, int)
+    asked = asked_for(sparse, "qwen3_32b", None, 12)
+    first = answered(asked)[0]
+    layers = first.profile.placement.gpu_layers
+    assert isinstance(layers, int)
+    one_more = first.profile.placement.model_copy(update={"gpu_layers": layers + 1})
+    assert not asked.replan(first.profile.model_copy(update={"placement": one_more})).fits
     assert first.planned.output_device == "CUDA0"
     assert "65 layers on the host" in first.reason
 
@@ -146,6 +150,13 @@ def test_else_the_cpu(sparse: SparseFolder) -> None:
     assert none[0].profile.placement.devices is None
     small = answered(asked_for(sparse, "qwen3_8b", "dflash_qwen3_8b_head", 0.6))
     assert small[0].profile.placement.devices == ("none",)
+
+
+def test_nothing_that_another_rule_refuses(sparse: SparseFolder) -> None:
+    asked = asked_for(sparse, "qwen3_8b", None, 24)
+    taken = replace(asked, case=replace(asked.case, claims={"p": ["other"]}))
+    assert taken.errors() == {"alias-taken"}
+    assert suggest(taken.case, taken.replan) == []
 
 
 def test_nothing_where_nothing_fits(sparse: SparseFolder) -> None:
@@ -213,18 +224,15 @@ def test_an_engine_without_a_choice_of_devices_gets_one_by_number_or_all(sparse:
         ("dense_llama_70b", "eagle3_llama_70b", (4,) * 8),
     ],
 )
-def test_eight_devices_are_searched_in_time(
+def test_eight_devices_are_searched_with_few_plans(
     sparse: SparseFolder, target: str, draft: str | None, sizes: tuple[float, ...]
 ) -> None:
     asked = asked_for(sparse, target, draft, *sizes, host_gib=768)
     sparse.planned(target)
     asked.plans = 0
-    started = time.perf_counter()
-    found = suggest(asked.case, asked.replan)
-    took = time.perf_counter() - started
-    assert found
-    assert asked.plans < 500
-    assert took < 0.5
+    assert suggest(asked.case, asked.replan)
+    # A plan takes about a millisecond (`make bench` says how long), and people wait for the answer.
+    assert asked.plans < 250
 
 
 @st.composite
