@@ -15,6 +15,7 @@ from typing import Any
 
 from app.placement.plan import plan
 from app.placement.resolve import resolve
+from app.placement.suggest import suggest
 
 _TESTS = Path(__file__).resolve().parent.parent / "tests"
 _MIB = 1 << 20
@@ -45,6 +46,7 @@ def run() -> None:
         for name, errors in terms.items():
             _print_term(name, errors)
         _print_time(oracle, models)
+        _print_suggest_time(models)
 
 
 def _oracle() -> Any:
@@ -97,8 +99,15 @@ def _print_time(oracle: Any, models: Any) -> None:
         print(f"           {text}: {median(_seconds(once)) * 1000:.2f} ms")
 
 
-def _seconds(once: Callable[[], object]) -> Iterator[float]:
-    for _ in range(_PLANS):
+def _print_suggest_time(models: Any) -> None:
+    planning = importlib.import_module("fixtures.planning")
+    asked = planning.question(models, "deepseek3_671b", planning.cards(*(24,) * 8, host_gib=768), None)
+    taken = median(_seconds(lambda: suggest(asked.case, asked.replan), times=5))
+    print(f"           suggest() of deepseek3_671b for eight devices: {taken * 1000:.0f} ms")
+
+
+def _seconds(once: Callable[[], object], times: int = _PLANS) -> Iterator[float]:
+    for _ in range(times):
         started = time.perf_counter()
         once()
         yield time.perf_counter() - started

@@ -18,6 +18,7 @@ from service import Service, running_service, settings_for, short_folder
 pytestmark = pytest.mark.engine
 
 GIB = 1 << 30
+LARGE = "qwen3moe_30b glm4moe_air qwen3moe_235b laguna_118b dflash_laguna gemma3_27b qwen3_8b qwen3_06b_draft".split()
 TERMS = set(
     "weights kv_cache recurrent_state compute draft_weights draft_kv_cache draft_compute projector host_caches "
     "overhead".split()
@@ -34,7 +35,7 @@ def planned(engine_path: Path, tiny: TinyModels) -> Iterator[Service]:
         models.mkdir()
         for path in tiny.dense_target.parent.iterdir():
             (models / path.name).write_bytes(path.read_bytes())
-        for name in ("qwen3moe_30b", "glm4moe_air", "qwen3moe_235b", "laguna_118b", "dflash_laguna"):
+        for name in LARGE:
             write_model(name, models)
         settings = settings_for(folder, models, engine=str(engine_path), rpc=(first, second), margin_bytes=256 << 20)
         yield stack.enter_context(running_service(settings))
@@ -69,6 +70,36 @@ def test_the_engine_confirms_the_plan_of_a_split_model(planned: Service) -> None
     assert "plan-disagrees" not in [found["rule"] for found in report["findings"]]
     assert [span["device"] for span in report["layers"]] == ["RPC0", "RPC1"]
     assert all(device["terms"]["weights"] > 8 * GIB for device in report["devices"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target": {"path": "qwen3moe_30b.gguf"}, "placement": {"cpu_moe_layers": 20}},
+        {
+            "target": {"path": "qwen3moe_30b.gguf"},
+            "context": {"slots": 4, "size": 16384, "k_type": "q8_0", "v_type": "q8_0"},
+        },
+        {
+            "target": {"path": "qwen3moe_30b.gguf"},
+            "placement": {"gpu_layers": 30},
+            "context": {"flash_attention": "off"},
+        },
+        {"target": {"path": "glm4moe_air.gguf"}, "placement": {"cpu_moe_layers": "all"}},
+        {"target": {"path": "glm4moe_air.gguf"}, "speculation": {"method": "mtp"}, "placement": {"cpu_moe_layers": 40}},
+        {"target": {"path": "gemma3_27b.gguf"}, "context": {"slots": 2, "unified_kv": True, "ubatch_size": 1024}},
+        {
+            "target": {"path": "qwen3_8b.gguf"},
+            "speculation": {"method": "draft", "draft": {"path": "qwen3_06b_draft.gguf", "device": "RPC0"}},
+        },
+    ],
+)
+def test_the_plan_agrees_with_a_fresh_dry_run(planned: Service, changes: dict[str, Any]) -> None:
+    placement = {"devices": ["RPC0", "RPC1"], "tensor_split": [2, 1], **changes.get("placement", {})}
+    context = {"size": 8192, **changes.get("context", {})}
+    report = check(planned, {**changes, "placement": placement, "context": context})
+    assert report["estimate_source"] == "engine"
+    assert [found for found in report["findings"] if found["rule"] in ("plan-disagrees", "engine-refuses")] == []
 
 
 def test_a_borrowing_drafter_on_the_wrong_device_is_refused_and_the_fix_launches(planned: Service) -> None:
