@@ -33,6 +33,7 @@ from app.errors import PacelineError
 from app.events import EventBus
 from app.identifiers import TimeOrderedIds
 from app.instances.archive import InstanceArchive
+from app.instances.calibration import CalibrationBook
 from app.instances.deadlines import Deadlines
 from app.instances.process import tether_words
 from app.instances.record import InstanceRecord
@@ -87,6 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
         claims=_claims(catalog),
         machine=machine.now,
         others=lambda profile_id: supervisor.others(profile_id),  # noqa: PLW0108 - it comes later
+        measured=CalibrationBook(database).measured,
     )
     suggestions = LaunchSuggestions(
         check,

@@ -15,3 +15,20 @@ class InstanceRow(SQLModel, table=True):
     created_at_ms: int
     stopped_at_ms: int | None = None
     document: str
+
+
+class CalibrationRow(SQLModel, table=True):
+    """What a launch really took of one device (the host: `host`) for one term of the plan.
+
+    `device_set` is as in the launch context of requests.
+    """
+
+    __tablename__ = "calibration"
+
+    profile_id: str = Field(primary_key=True)
+    revision: int = Field(primary_key=True)
+    engine_build: str = Field(primary_key=True)
+    device_set: str = Field(primary_key=True)
+    device: str = Field(primary_key=True)
+    term: str = Field(primary_key=True)
+    used_bytes: int

@@ -21,9 +21,10 @@ from app.llama_server.memory_options import memory_options
 from app.llama_server.probe import EngineProbe
 from app.llama_server.rules import judge_engine
 from app.placement.budgets import PlacementPlan
+from app.placement.calibration import Measured
 from app.placement.case import LaunchCase
 from app.placement.plan import planned_model
-from app.placement.resolve import resolve
+from app.placement.resolve import ResolvedLaunch, resolve
 from app.placement.rules import judge
 from app.placement.rules.computed import with_computed_fixes
 from app.placement.rules.memory import judge_memory
@@ -50,7 +51,8 @@ class LaunchCheck:
     """Judges profiles against the engine, the machine, the model folders and what else runs.
 
     `claims` answers, for one profile, which other profiles use each of its names; `machine` what a launch with these
-    variables would meet on this machine now; `others` what other launches take. `margin_bytes` stays free on each
+    variables would meet on this machine now; `others` what other launches take; `measured` what an earlier launch of a
+    profile, revision, build and set of devices took. `margin_bytes` stays free on each
     device where a profile says nothing.
     """
 
@@ -65,6 +67,7 @@ class LaunchCheck:
         claims: Callable[[LaunchProfile], Mapping[str, Sequence[str]]],
         machine: Callable[[Mapping[str, str]], Awaitable[Machine]],
         others: Callable[[str], OtherLaunches],
+        measured: Callable[[str, int, str, str], Measured],
     ) -> None:
         self._probe = probe
         self._dry_runs = dry_runs
@@ -74,6 +77,7 @@ class LaunchCheck:
         self._claims = claims
         self._machine = machine
         self._others = others
+        self._measured = measured
 
     async def check(
         self, profile: LaunchProfile, revision: int, *, machine: Machine | None = None, force: bool = False
@@ -95,7 +99,8 @@ class LaunchCheck:
         own_flags = launch_flags(profile, resolved, files.paths(profile), rpc=rpc)
         flags = (*own_flags, *files.extra)
         verdicts = [*judge(case), *judge_engine(case, own_flags), *notices(profile)]
-        planner = self._planner(case, others)
+        measured = await self._earlier(profile, revision, engine, resolved) if is_here else {}
+        planner = self._planner(case, others, measured)
         may_ask = is_here and files.target is not None and not blocking(verdicts, force=True)
         may_ask = may_ask and not (rpc and others.holds_rpc)
         planned, source, remarks = await self._plan(planner, flags, may_ask=may_ask)
@@ -121,7 +126,13 @@ class LaunchCheck:
             first_different_token=files.first_different_token,
         )
 
-    def _planner(self, case: LaunchCase, others: OtherLaunches) -> Planner:
+    async def _earlier(
+        self, profile: LaunchProfile, revision: int, engine: EngineFacts, resolved: ResolvedLaunch
+    ) -> Measured:
+        device_set = ",".join(resolved.devices) or "cpu"
+        return await asyncio.to_thread(self._measured, profile.id, revision, engine.build, device_set)
+
+    def _planner(self, case: LaunchCase, others: OtherLaunches, measured: Measured) -> Planner:
         return Planner(
             case=case,
             reservations=others.reserved,
@@ -129,6 +140,7 @@ class LaunchCheck:
             margin_bytes=self._margin_bytes,
             target=planned_model(case.target) if case.target else None,
             draft=planned_model(case.draft) if case.draft else None,
+            measured=measured,
         )
 
     async def _plan(

@@ -1,12 +1,13 @@
 """The plan of one launch: the analytic model, corrected by the engine's own dry run where there is one."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from app.findings import Finding
 from app.launch.reconcile import HOST, reconcile
 from app.launch.witness import Witness
 from app.placement.budgets import TERMS, PlacementPlan
+from app.placement.calibration import Measured, calibrated
 from app.placement.case import LaunchCase
 from app.placement.options import EngineOptions
 from app.placement.plan import PlannedModel, plan
@@ -16,7 +17,10 @@ from app.profiles.profile import LaunchProfile
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Makes plans of variations of one case; the headers are looked through once."""
+    """Makes plans of variations of one case; the headers are looked through once.
+
+    `measured` are bytes of an earlier launch of the same profile, build and devices.
+    """
 
     case: LaunchCase
     reservations: Mapping[str, int]
@@ -24,9 +28,15 @@ class Planner:
     margin_bytes: int
     target: PlannedModel | None
     draft: PlannedModel | None
+    measured: Measured = field(default_factory=dict)
 
     def plan(self, profile: LaunchProfile | None = None, *, is_dry_run: bool = False) -> PlacementPlan:
         """The plan of the case, or of the case with another profile on the same files."""
+        planned = self._estimate(profile, is_dry_run=is_dry_run)
+        # What was measured is of this profile; a variation of it shares no more than the order of magnitude.
+        return calibrated(planned, self.measured) if profile is None and not is_dry_run else planned
+
+    def _estimate(self, profile: LaunchProfile | None = None, *, is_dry_run: bool = False) -> PlacementPlan:
         case = self.case if profile is None else replace(self.case, profile=profile)
         return plan(
             case,
@@ -42,9 +52,9 @@ class Planner:
 
     def witnessed(self, witness: Witness) -> tuple[PlacementPlan, list[Finding]]:
         """The plan with the engine's figures in it, and what the two disagree on."""
-        planned, shown = self.plan(), self.plan(is_dry_run=True)
+        planned, shown = self._estimate(), self._estimate(is_dry_run=True)
         reconciled = reconcile(_table(planned), witness, excess_compute_bytes=_excess(planned, shown))
-        return _with_table(planned, reconciled.table), list(reconciled.findings)
+        return calibrated(_with_table(planned, reconciled.table), self.measured), list(reconciled.findings)
 
 
 def _table(planned: PlacementPlan) -> dict[str, Mapping[str, int]]:

@@ -130,3 +130,10 @@ async def test_settings_that_have_no_effect_yet_are_said(check: LaunchCheck) -> 
 
 def test_the_verdict_is_that_of_the_worst_finding() -> None:
     assert verdict_of([]) is Verdict.FITS
+
+
+async def test_what_an_earlier_launch_took_corrects_the_estimates(tiny: TinyModels) -> None:
+    measured = {"host": {"compute": 123_456_789, "weights": 1}}
+    before = (await launch_check(tiny.dense_target.parent).check(profile(), 1)).report.host["terms"]
+    after = (await launch_check(tiny.dense_target.parent, measured=measured).check(profile(), 1)).report.host["terms"]
+    assert after == {**before, "compute": 123_456_789}

@@ -1,0 +1,55 @@
+"""Measured bytes of earlier launches, kept for the plans of later ones."""
+
+from collections.abc import Mapping
+
+from sqlmodel import Session, select
+
+from app.database import Database
+from app.instances.tables import CalibrationRow
+
+Measured = Mapping[str, Mapping[str, int]]
+
+
+class CalibrationBook:
+    """Bytes by device and term, for each profile revision, engine build and set of devices."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def measured(self, profile_id: str, revision: int, engine_build: str, device_set: str) -> Measured:
+        """What such a launch took; empty where none was measured. Reads the database."""
+        query = select(CalibrationRow).where(
+            CalibrationRow.profile_id == profile_id,
+            CalibrationRow.revision == revision,
+            CalibrationRow.engine_build == engine_build,
+            CalibrationRow.device_set == device_set,
+        )
+        found: dict[str, dict[str, int]] = {}
+        with self._database.read() as session:
+            for row in session.exec(query):
+                found.setdefault(row.device, {})[row.term] = row.used_bytes
+        return found
+
+    async def write(
+        self, profile_id: str, revision: int, engine_build: str, device_set: str, measured: Measured
+    ) -> None:
+        """Keep what a launch took; newer figures replace older ones."""
+        rows = [
+            CalibrationRow(
+                profile_id=profile_id,
+                revision=revision,
+                engine_build=engine_build,
+                device_set=device_set,
+                device=device,
+                term=term,
+                used_bytes=used_bytes,
+            )
+            for device, terms in measured.items()
+            for term, used_bytes in terms.items()
+        ]
+        await self._database.write(lambda session: _merge_all(session, rows))
+
+
+def _merge_all(session: Session, rows: list[CalibrationRow]) -> None:
+    for row in rows:
+        session.merge(row)

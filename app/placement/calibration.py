@@ -1,0 +1,24 @@
+"""What earlier launches really took corrects the terms that are only estimated. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from app.placement.budgets import HOST_NAME, PlacementPlan
+
+# Weights and caches are exact; these are what the engine's graphs and the driver make of a launch.
+ESTIMATED_TERMS = frozenset({"compute", "draft_compute", "overhead"})
+Measured = Mapping[str, Mapping[str, int]]
+
+
+def calibrated(planned: PlacementPlan, measured: Measured) -> PlacementPlan:
+    """The plan with the measured bytes (by device, the host under `host`, and term) in the place of its estimates.
+
+    `measured` is of the same profile, build and devices. What was not measured stays as it was planned.
+    """
+
+    def corrected(name: str, terms: Mapping[str, int]) -> dict[str, int]:
+        known = {term: used for term, used in measured.get(name, {}).items() if term in ESTIMATED_TERMS}
+        return {**terms, **known}
+
+    devices = [replace(device, terms=corrected(device.name, device.terms)) for device in planned.devices]
+    return replace(planned, devices=devices, host=replace(planned.host, terms=corrected(HOST_NAME, planned.host.terms)))
