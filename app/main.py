@@ -47,6 +47,7 @@ from app.inventory.model_scan import ModelScan
 from app.inventory.nvml import Nvml
 from app.inventory.nvml_reader import NvmlReader
 from app.launch.check import LaunchCheck
+from app.launch.circumstances import Circumstances
 from app.launch.dry_run import DryRuns
 from app.launch.suggestions import LaunchSuggestions
 from app.llama_server.engine import find_engine
@@ -79,9 +80,7 @@ def create_app(settings: Settings) -> FastAPI:
     probe = EngineProbe(lambda: find_engine(settings.engine), settings.rpc)
     listing, machine = _inventory(probe, lambda: supervisor.records())  # noqa: PLW0108 - it comes later
     dry_runs = DryRuns(launcher=tether_words(), folder=runtime_dir)
-    check = LaunchCheck(
-        probe,
-        dry_runs,
+    circumstances = Circumstances(
         model_dirs=settings.model_folders,
         rpc=settings.rpc,
         margin_bytes=settings.margin_bytes,
@@ -90,16 +89,8 @@ def create_app(settings: Settings) -> FastAPI:
         others=lambda profile_id: supervisor.others(profile_id),  # noqa: PLW0108 - it comes later
         measured=CalibrationBook(database).measured,
     )
-    suggestions = LaunchSuggestions(
-        check,
-        probe,
-        model_dirs=settings.model_folders,
-        rpc=settings.rpc,
-        margin_bytes=settings.margin_bytes,
-        claims=_claims(catalog),
-        machine=machine.now,
-        others=lambda profile_id: supervisor.others(profile_id),  # noqa: PLW0108 - it comes later
-    )
+    check = LaunchCheck(probe, dry_runs, circumstances)
+    suggestions = LaunchSuggestions(check, probe, circumstances)
     archive = InstanceArchive(database)
     supervisor = Supervisor(
         catalog, check, _surroundings(settings, runtime_dir), publish=bus.publish, keep=archive.store

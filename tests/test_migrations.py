@@ -28,6 +28,8 @@ ROWS = {
         """INSERT INTO profile_revision VALUES ('kept', 1, '{"id": "kept"}', 1000)""",
         """INSERT INTO profile_revision VALUES ('kept', 2, '{"id": "kept", "tags": []}', 2000)""",
     ],
+    "0003": ["INSERT INTO instance VALUES (7, 'kept', 2, 'stopped', 1000, 2000, '{}')"],
+    "0004": ["INSERT INTO calibration VALUES ('kept', 2, 'b1', 'CUDA0', 'CUDA0', 'compute', 5)"],
 }
 
 

@@ -20,7 +20,8 @@ from app.instances.lease import Lease
 from app.instances.output import read_tail
 from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState
-from app.launch.check import LaunchCheck, OtherLaunches
+from app.launch.check import LaunchCheck
+from app.launch.circumstances import OtherLaunches
 from app.launch.report import Launch, required_memory
 from app.llama_server.flags import ListenAddress
 from app.profiles.catalog import ProfileCatalog

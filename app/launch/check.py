@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from app.findings import Finding, blocking
 from app.inventory.devices import Machine
 from app.inventory.engine import EngineFacts
+from app.launch.circumstances import Circumstances, OtherLaunches
 from app.launch.dry_run import DryRuns
 from app.launch.files import ProfileFiles, read_profile_files
 from app.launch.notices import engine_refuses, notices
@@ -33,51 +32,13 @@ from app.profiles.profile import LaunchProfile
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class OtherLaunches:
-    """What instances do to the memory a launch of one profile would meet, in bytes by device (the host is `host`).
-
-    `reserved` is promised to launches whose bytes no driver shows yet; `returning` is held by an earlier life of the
-    profile itself, which ends before the launch. With `holds_rpc` an instance uses an RPC server, which speaks with one
-    client at a time.
-    """
-
-    reserved: Mapping[str, int]
-    returning: Mapping[str, int]
-    holds_rpc: bool = False
-
-
 class LaunchCheck:
-    """Judges profiles against the engine, the machine, the model folders and what else runs.
+    """Judges profiles against the engine, and against the circumstances of the moment."""
 
-    `claims` answers, for one profile, which other profiles use each of its names; `machine` what a launch with these
-    variables would meet on this machine now; `others` what other launches take; `measured` what an earlier launch of a
-    profile, revision, build and set of devices took. `margin_bytes` stays free on each
-    device where a profile says nothing.
-    """
-
-    def __init__(
-        self,
-        probe: EngineProbe,
-        dry_runs: DryRuns,
-        *,
-        model_dirs: Sequence[Path],
-        rpc: Sequence[str],
-        margin_bytes: int,
-        claims: Callable[[LaunchProfile], Mapping[str, Sequence[str]]],
-        machine: Callable[[Mapping[str, str]], Awaitable[Machine]],
-        others: Callable[[str], OtherLaunches],
-        measured: Callable[[str, int, str, str], Measured],
-    ) -> None:
+    def __init__(self, probe: EngineProbe, dry_runs: DryRuns, circumstances: Circumstances) -> None:
         self._probe = probe
         self._dry_runs = dry_runs
-        self._model_dirs = tuple(model_dirs)
-        self._rpc = tuple(rpc)
-        self._margin_bytes = margin_bytes
-        self._claims = claims
-        self._machine = machine
-        self._others = others
-        self._measured = measured
+        self._now = circumstances
 
     async def check(
         self, profile: LaunchProfile, revision: int, *, machine: Machine | None = None, force: bool = False
@@ -88,14 +49,14 @@ class LaunchCheck:
         Raises EngineError when there is no engine to ask.
         """
         engine = await self._probe.facts()
-        files = await asyncio.to_thread(read_profile_files, profile, engine, self._model_dirs)
+        files = await asyncio.to_thread(read_profile_files, profile, engine, self._now.model_dirs)
         is_here = machine is None
-        others = self._others(profile.id) if is_here else OtherLaunches({}, {})
+        others = self._now.others(profile.id) if is_here else OtherLaunches({}, {})
         if machine is None:
-            machine = with_returning(await self._machine(profile.env), others.returning)
+            machine = with_returning(await self._now.machine(profile.env), others.returning)
         case = self._case(profile, engine, files, machine)
         resolved = resolve(case)
-        rpc = self._rpc if _may_use_rpc(profile) else ()
+        rpc = tuple(self._now.rpc) if _may_use_rpc(profile) else ()
         own_flags = launch_flags(profile, resolved, files.paths(profile), rpc=rpc)
         flags = (*own_flags, *files.extra)
         verdicts = [*judge(case), *judge_engine(case, own_flags), *notices(profile)]
@@ -121,8 +82,8 @@ class LaunchCheck:
             draft=files.draft,
             projector=files.projector,
             unreadable=files.problems,
-            claims=self._claims(profile),
-            rpc=self._rpc,
+            claims=self._now.claims(profile),
+            rpc=self._now.rpc,
             first_different_token=files.first_different_token,
         )
 
@@ -130,14 +91,14 @@ class LaunchCheck:
         self, profile: LaunchProfile, revision: int, engine: EngineFacts, resolved: ResolvedLaunch
     ) -> Measured:
         device_set = ",".join(resolved.devices) or "cpu"
-        return await asyncio.to_thread(self._measured, profile.id, revision, engine.build, device_set)
+        return await asyncio.to_thread(self._now.measured, profile.id, revision, engine.build, device_set)
 
     def _planner(self, case: LaunchCase, others: OtherLaunches, measured: Measured) -> Planner:
         return Planner(
             case=case,
             reservations=others.reserved,
             options=lambda profile: memory_options(profile.extra_args, case.engine.flags),
-            margin_bytes=self._margin_bytes,
+            margin_bytes=self._now.margin_bytes,
             target=planned_model(case.target) if case.target else None,
             draft=planned_model(case.draft) if case.draft else None,
             measured=measured,

@@ -1,14 +1,14 @@
 """Suggestions: reads the files and the machine, searches, and checks what was found as a start would."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from app.inventory.devices import Machine
 from app.inventory.models import ModelFile, ModelKind, read_model, resolve_model_path
 from app.inventory.vocabulary import first_different_token
-from app.launch.check import LaunchCheck, OtherLaunches
+from app.launch.check import LaunchCheck
+from app.launch.circumstances import Circumstances, OtherLaunches
 from app.launch.planning import Planner
 from app.launch.report import PlacementReport, Verdict
 from app.launch.returning import with_returning
@@ -32,22 +32,8 @@ class CheckedSuggestion:
 class LaunchSuggestions:
     """Asks the same collaborators as the check does, and the check itself for every report."""
 
-    def __init__(
-        self,
-        check: LaunchCheck,
-        probe: EngineProbe,
-        *,
-        model_dirs: Sequence[Path],
-        rpc: Sequence[str],
-        margin_bytes: int,
-        claims: Callable[[LaunchProfile], Mapping[str, Sequence[str]]],
-        machine: Callable[[Mapping[str, str]], Awaitable[Machine]],
-        others: Callable[[str], OtherLaunches],
-    ) -> None:
-        self._check, self._probe = check, probe
-        self._model_dirs, self._rpc = tuple(model_dirs), tuple(rpc)
-        self._margin_bytes = margin_bytes
-        self._claims, self._machine, self._others = claims, machine, others
+    def __init__(self, check: LaunchCheck, probe: EngineProbe, circumstances: Circumstances) -> None:
+        self._check, self._probe, self._now = check, probe, circumstances
 
     async def suggest(
         self, wish: LaunchProfile, revision: int, *, machine: Machine | None = None
@@ -58,14 +44,14 @@ class LaunchSuggestions:
         read, EngineError when there is no engine to ask.
         """
         engine = await self._probe.facts()
-        others = self._others(wish.id) if machine is None else OtherLaunches({}, {})
-        met = machine or with_returning(await self._machine(wish.env), others.returning)
+        others = self._now.others(wish.id) if machine is None else OtherLaunches({}, {})
+        met = machine or with_returning(await self._now.machine(wish.env), others.returning)
         case = LaunchCase(
             profile=wish,
             machine=met,
             engine=replace(engine, devices=met.devices),
-            claims=self._claims(wish),
-            rpc=self._rpc,
+            claims=self._now.claims(wish),
+            rpc=self._now.rpc,
         )
         found = await asyncio.to_thread(self._search, case, others.reserved)
         checked = [
@@ -94,11 +80,11 @@ class LaunchSuggestions:
             case=case,
             reservations=reserved,
             options=lambda profile: memory_options(profile.extra_args, case.engine.flags),
-            margin_bytes=self._margin_bytes,
+            margin_bytes=self._now.margin_bytes,
             target=planned_model(target),
             draft=planned_model(draft) if draft else None,
         )
         return suggest(case, planner.plan)
 
     def _read(self, path: str) -> ModelFile:
-        return read_model(resolve_model_path(path, self._model_dirs))
+        return read_model(resolve_model_path(path, self._now.model_dirs))
