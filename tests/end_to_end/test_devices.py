@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,32 @@ def test_what_is_loading_is_reserved_before_any_driver_shows_it(two_cards: TwoCa
     # Once it serves, the driver shows its bytes, and nothing is counted twice.
     assert two_cards.devices()["usage"]["CUDA0"]["reserved_bytes"] == 0
     service.stop("holding")
+
+
+def test_two_starts_at_once_are_not_both_promised_the_same_bytes(two_cards: TwoCards, tiny: TinyModels) -> None:
+    """Each alone fits; together they do not, and no driver shows yet what the first one takes."""
+    service = two_cards.service
+    scenario = Path(f"{tiny.draft}.scenario.json")
+    scenario.write_text(json.dumps({"load_seconds": 0.5}))
+    placement = {"devices": ["CUDA1"], "gpu_layers": "all"}
+    try:
+        for name in ("left", "right"):
+            service.add({"id": name, "target": {"path": tiny.draft.name}, "placement": placement})
+        report = service.client.post("/profiles/left/check").json()
+        needed = next(device["required_bytes"] for device in report["devices"] if device["name"] == "CUDA1")
+        margin = next(device["margin_bytes"] for device in report["devices"] if device["name"] == "CUDA1")
+        two_cards.play(Scenario(cards=[FIRST, replace(SECOND, free_bytes=margin + needed * 3 // 2)]))
+        with ThreadPoolExecutor() as pool:
+            answers = list(pool.map(lambda name: service.client.post(f"/profiles/{name}/start"), ("left", "right")))
+        assert sorted(answer.status_code for answer in answers) == [202, 409]
+        refused = next(answer.json() for answer in answers if answer.status_code == 409)
+        (found,) = (found for found in refused["report"]["findings"] if found["severity"] == "error")
+        assert found["rule"] == "device-memory"
+        reserved = next(d["reserved_bytes"] for d in refused["report"]["devices"] if d["name"] == "CUDA1")
+        assert reserved == needed
+    finally:
+        scenario.unlink()
+    for name, answer in zip(("left", "right"), answers, strict=True):
+        if answer.status_code == 202:
+            service.start(name)
+            service.stop(name)
