@@ -31,13 +31,13 @@ from app.api.gate import Gate
 from app.database import Database
 from app.errors import PacelineError
 from app.events import EventBus
-from app.identifiers import TimeOrderedIds
+from app.identifiers import TimeOrderedIds, id_text
 from app.instances.archive import InstanceArchive
 from app.instances.calibration import CalibrationBook
 from app.instances.deadlines import Deadlines
 from app.instances.process import tether_words
 from app.instances.record import InstanceRecord
-from app.instances.state import InstanceStateChanged
+from app.instances.state import InstanceState, InstanceStateChanged
 from app.instances.supervisor import Supervisor, Surroundings
 from app.inventory.devices import Device
 from app.inventory.host import host_now
@@ -72,9 +72,9 @@ def create_app(settings: Settings) -> FastAPI:
     Raises SettingsInvalid where the settings contradict each other, or would open the machine.
     """
     keeper = gatekeeper(settings)
-    runtime_dir = settings.make_runtime_dir()
     bus = EventBus()
     database = Database(settings.database)
+    runtime_dir = settings.make_runtime_dir()
     catalog = ProfileCatalog(database, bus.publish, in_use=lambda profile_id: supervisor.is_running(profile_id))  # noqa: PLW0108 - it comes later
     files = ProfileFiles(settings.profiles_folder, catalog)
     probe = EngineProbe(lambda: find_engine(settings.engine), settings.rpc)
@@ -115,6 +115,7 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         try:
             with data_folder.held(settings.data_dir):
+                _prepare_folders(settings)
                 database.migrate()
                 database.start()
                 catalog.load()
@@ -175,11 +176,39 @@ def _subscribe(
 ) -> None:
     """Who hears of what. The relay first: it closes connections before an instance is signalled."""
     bus.subscribe(InstanceStateChanged, relay.on_instance_state)
+    bus.subscribe(InstanceStateChanged, _log_state)
     bus.subscribe(InstanceStateChanged, instruments.on_instance_state_changed)
     bus.subscribe(RequestFinished, recorder.on_request_finished)
     bus.subscribe(RequestFinished, instruments.on_request_finished)
     bus.subscribe(ProfileDeleted, instruments.on_profile_deleted)
     bus.subscribe(ProfileDeleted, lambda event: supervisor.forget(event.profile_id))
+
+
+def _log_state(event: InstanceStateChanged) -> None:
+    reason = f": {event.reason}" if event.reason else ""
+    level = logging.WARNING if event.state is InstanceState.FAILED else logging.INFO
+    _log.log(
+        level,
+        "profile %s is %s%s (instance %s)",
+        event.profile_id,
+        event.state.value,
+        reason,
+        id_text(event.instance_id),
+    )
+
+
+def _prepare_folders(settings: Settings) -> None:
+    """Make the folders that are ours by default; say which of the given ones are not there."""
+    ours = [] if settings.profiles_dir else [settings.profiles_folder]
+    ours += [] if settings.model_dirs else settings.model_folders
+    for folder in ours:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True, exist_ok=True)
+    if not settings.profiles_folder.is_dir():
+        _log.warning("the profiles folder %s is not a folder: no profile is read from it", settings.profiles_folder)
+    for folder in settings.model_folders:
+        if not folder.is_dir():
+            _log.warning("PACELINE_MODEL_DIRS names %s, which is not a folder: no model is found there", folder)
 
 
 def _inventory(

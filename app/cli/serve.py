@@ -1,6 +1,8 @@
 """Running the service in this process."""
 
 import logging
+import os
+import signal
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,6 +26,8 @@ def serve(settings: Settings) -> None:
     # Its every request would be two lines, one of ours and one of the engine's.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     watched = StartupWatch(create_app(settings))
+    # A terminal that closes is a reason to stop in order, too.
+    signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     try:
         _server_of(watched, settings).run()
     except KeyboardInterrupt:

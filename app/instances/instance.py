@@ -132,7 +132,8 @@ class Instance:
         """A hold on it for one request. Raises ProfileNotRunning unless it is READY."""
         if self._state is not InstanceState.READY:
             raise ProfileNotRunning(
-                f"profile {self.profile_id!r} is {self._state.value} and takes no requests now",
+                f"profile {self.profile_id!r} is {self._state.value} and takes no requests now"
+                + (f": POST /profiles/{self.profile_id}/start starts it again" if self._state.is_terminal else ""),
                 profile=self.profile_id,
                 state=self._state.value,
             )

@@ -1,7 +1,7 @@
 """EngineFacts: what the engine says of itself. A value; `llama_server/probe.py` asks for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from app.inventory.devices import Device
@@ -39,6 +39,15 @@ class EngineFacts:
     spec_types: frozenset[str] = frozenset()
     devices: Sequence[Device] = ()
     device_backends: frozenset[str] | None = None
+
+    def elsewhere(self, devices: Sequence[Device]) -> "EngineFacts":
+        """The engine as it would be on a machine with these devices: one that can be told which to use.
+
+        The embedded engine cannot, and it is the one here only because there is no other.
+        """
+        chosen = EngineFlag(("-dev", "--device"), takes_value=True)
+        flags = {**dict.fromkeys(chosen.names, chosen), **self.flags} if devices else self.flags
+        return replace(self, flags=flags, devices=devices)
 
     @property
     def takes_devices(self) -> bool:

@@ -54,6 +54,9 @@ class LaunchCheck:
         others = self._now.others(profile.id) if is_here else OtherLaunches({}, {})
         if machine is None:
             machine = with_returning(await self._now.machine(profile.env), others.returning)
+            engine = replace(engine, devices=machine.devices)
+        else:
+            engine = engine.elsewhere(machine.devices)
         case = self._case(profile, engine, files, machine)
         resolved = resolve(case)
         rpc = tuple(self._now.rpc) if _may_use_rpc(profile) else ()
@@ -76,8 +79,7 @@ class LaunchCheck:
         return LaunchCase(
             profile=profile,
             machine=machine,
-            # The devices of the machine that is asked about, which may be another one.
-            engine=replace(engine, devices=machine.devices),
+            engine=engine,
             target=files.target,
             draft=files.draft,
             projector=files.projector,

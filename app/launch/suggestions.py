@@ -49,7 +49,7 @@ class LaunchSuggestions:
         case = LaunchCase(
             profile=wish,
             machine=met,
-            engine=replace(engine, devices=met.devices),
+            engine=replace(engine, devices=met.devices) if machine is None else engine.elsewhere(met.devices),
             claims=self._now.claims(wish),
             rpc=self._now.rpc,
         )
@@ -68,6 +68,8 @@ class LaunchSuggestions:
         wish = bare.profile
         target = self._read(wish.target.path)
         draft = self._read(wish.speculation.draft.path) if wish.speculation.draft else None
+        if draft is not None and draft.path == target.path:
+            draft = None  # it would be slower than no draft
         different = first_different_token(target, draft) if draft and draft.kind is ModelKind.TARGET else None
         case = replace(
             bare,

@@ -19,6 +19,9 @@ PERCENTILE_ROWS_MOST = 200_000
 # Each way to group, as a function of what the request was served by (None: by nothing).
 _GROUPINGS: Mapping[str, Callable[[LaunchContextRow | None], str | int | None]] = {
     "profile": lambda context: context.profile_id if context else None,
+    "revision": lambda context: context.revision if context else None,
+    "method": lambda context: context.method if context else None,
+    "engine_build": lambda context: context.engine_build if context else None,
 }
 
 
@@ -87,7 +90,7 @@ def stats(session: Session, filters: RequestFilters, group_by: Sequence[str] = (
     """
     for name in group_by:
         if name not in _GROUPINGS:
-            raise QueryInvalid("group_by", f"{name!r} is none of {', '.join(_GROUPINGS)}")
+            raise QueryInvalid("group_by", f"{name!r} cannot be grouped by; {', '.join(_GROUPINGS)} can")
     keys = _keys(session, group_by)
     gathered: dict[GroupKey, _Gathered] = {}
     _add_sums(session, filters, keys, gathered)

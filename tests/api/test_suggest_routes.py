@@ -57,7 +57,7 @@ def test_another_machine_can_be_asked_about(service: Service, tiny: TinyModels) 
     first = suggested(service, "/suggest", files)[0]
     # The embedded engine takes no list of devices, but runs on one of them.
     placement = first["profile"]["placement"]
-    assert (placement["devices"], placement["split_mode"], placement["main_gpu"]) == (None, "none", 0)
+    assert (placement["devices"], placement["split_mode"], placement["main_gpu"]) == (["CUDA0"], "none", 0)
     assert first["profile"]["speculation"]["draft"]["device"] == "CUDA0"
     assert first["report"]["estimate_source"] == "analytic"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.cases import profile
+from fixtures.cases import HOST, devices, profile
 from fixtures.checks import FAKE_ENGINE, launch_check
 from fixtures.tiny_models import TinyModels
 
@@ -107,6 +107,23 @@ async def test_another_machine_can_be_asked_about(check: LaunchCheck) -> None:
     machine = Machine((Device("CUDA0"), Device("CUDA1")), Host(64 << 30, 60 << 30, 8))
     assert errors((await check.check(wanted, 1, machine=machine)).report) == []
     assert errors((await check.check(wanted, 1)).report) == ["device-unknown"]
+
+
+async def test_another_machine_is_not_bound_to_the_engine_here(tiny: TinyModels) -> None:
+    """A laptop with only the embedded engine plans for a server with cards."""
+    check = launch_check(tiny.dense_target.parent, engine="embedded")
+    machine = Machine(devices("CUDA0", "CUDA1"), HOST)
+    wanted = profile(placement={"devices": ["CUDA0", "CUDA1"], "tensor_split": [3, 2]})
+    report = (await check.check(wanted, 1, machine=machine)).report
+    assert errors(report) == []
+    assert [device["name"] for device in report.devices] == ["CUDA0", "CUDA1"]
+
+
+async def test_a_target_that_drafts_for_itself_is_warned_of(check: LaunchCheck) -> None:
+    wanted = profile(speculation={"method": "draft", "draft": {"path": "dense.gguf"}})
+    assert "draft-is-target" in [finding.rule for finding in (await check.check(wanted, 1)).report.findings]
+    other = profile(speculation={"method": "draft", "draft": {"path": "draft.gguf"}})
+    assert "draft-is-target" not in [finding.rule for finding in (await check.check(other, 1)).report.findings]
 
 
 async def test_the_embedded_engine_refuses_a_choice_of_devices(tiny: TinyModels) -> None:

@@ -144,10 +144,23 @@ async def test_without_a_group_all_is_one(recorder: Recorder, database: Database
     assert (everything.group, everything.requests) == ({}, 2)
 
 
+async def test_groups_come_from_the_launch_context(recorder: Recorder, database: Database) -> None:
+    await counted(recorder, database, finished(0), finished(1, context=PLAIN_CONTEXT), finished(2))
+    with database.read() as session:
+        by_method = stats(session, RequestFilters(), group_by=("profile", "method"))
+        by_build = stats(session, RequestFilters(), group_by=("engine_build", "revision"))
+    assert sum(row.requests for row in by_method) == sum(row.requests for row in by_build) == 3
+    assert {row.group["method"] for row in by_method} == {finished(0).context.method, PLAIN_CONTEXT.method}
+    assert all(set(row.group) == {"engine_build", "revision"} for row in by_build)
+
+
 async def test_nothing_recorded_is_no_rows(recorder: Recorder, database: Database) -> None:
     assert await counted(recorder, database) == {}
 
 
 async def test_an_unknown_group_is_named(database: Database) -> None:
-    with database.read() as session, pytest.raises(QueryInvalid, match="group_by: 'weather' is none of profile"):
+    with (
+        database.read() as session,
+        pytest.raises(QueryInvalid, match="group_by: 'weather' cannot be grouped by; profile"),
+    ):
         stats(session, RequestFilters(), group_by=("profile", "weather"))

@@ -123,6 +123,27 @@ def draft_missing(case: LaunchCase) -> Finding | None:
     )
 
 
+def draft_is_target(case: LaunchCase) -> Finding | None:
+    """A target that drafts for itself agrees with itself always, and is slower than alone."""
+    draft = case.draft
+    if case.profile.speculation.method is not Method.DRAFT or draft is None or case.target is None:
+        return None
+    if draft.path != case.target.path:
+        return None
+    return findings.warning(
+        "draft-is-target",
+        f"{draft.path.name} drafts for itself: every draft is accepted, and each costs as much as the token it saves. "
+        "It is slower than no draft.",
+        expected="a draft model a tenth of the target's size or less",
+        observed="the same file",
+        evidence="the profile",
+        fixes=[
+            Fix("Draft from repeated text instead", {"speculation": {"method": "ngram-mod", "draft": None}}),
+            Fix("Do without speculation", {"speculation": {"method": "none", "draft": None}}),
+        ],
+    )
+
+
 def draft_unused(case: LaunchCase) -> Finding | None:
     """A draft that no method uses is loaded into memory and thrown away."""
     speculation = case.profile.speculation
@@ -193,4 +214,13 @@ def mtp_absent(case: LaunchCase) -> Finding | None:
     )
 
 
-RULES = (target_split_name, draft_split_name, target_is_a_drafter, draft_missing, draft_unused, draft_kind, mtp_absent)
+RULES = (
+    target_split_name,
+    draft_split_name,
+    target_is_a_drafter,
+    draft_missing,
+    draft_is_target,
+    draft_unused,
+    draft_kind,
+    mtp_absent,
+)

@@ -6,6 +6,7 @@ from app import findings
 from app.findings import Finding, Fix
 from app.inventory.device_match import ORDER_OF_BUS, ORDER_VARIABLE
 from app.inventory.devices import Device, MemoryHolder
+from app.inventory.engine import EngineKind
 from app.placement.case import LaunchCase
 from app.placement.resolve import NO_DEVICE
 
@@ -25,6 +26,11 @@ def no_device(case: LaunchCase) -> Finding | None:
         hint = ": this build has no backend for it" if drives_none else ": see what the engine's --list-devices says"
     else:
         why, hint = "", ": this build only computes on the CPU" if drives_none else ""
+    if case.engine.kind is EngineKind.EMBEDDED:
+        hint = (
+            ": the embedded engine only computes on the CPU. For a device name a llama-server that was built for it in "
+            "PACELINE_ENGINE, or put it on PATH, and start the service again"
+        )
     return tell(
         "no-device",
         f"The engine lists no device{why}, so every layer runs on the CPU{hint}.",
