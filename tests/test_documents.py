@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cli.commands import command_line
 from app.cli.demo.profiles import PROFILES
 from app.cli.exit_codes import Exit
 from app.cli.settings_text import settings_texts
@@ -139,6 +140,14 @@ def test_the_examples_of_the_readme_are_what_the_service_takes() -> None:
     assert set(re.findall(r'model="([^"]+)"', python)) <= ids
     for document in read_documents(README.split("```yaml\n")[1].split("```")[0]):
         parse_profile(document.data)
+
+
+def test_every_command_is_told() -> None:
+    names = {
+        command.name or getattr(command.callback, "__name__", "") for command in command_line().registered_commands
+    }
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert {name for name in names if f"`paceline {name}" not in GUIDE or f"`{name}`" not in changelog} == set()
 
 
 def test_every_target_of_the_makefile_has_its_line_of_help() -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -37,12 +38,19 @@ def service_url(settings: Settings) -> str:
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
+def profile_path(profile_id: str, action: str = "") -> str:
+    """Where a profile is, or what is done to it; an id may be anything that somebody typed."""
+    path = f"/profiles/{quote(profile_id, safe='')}"
+    return f"{path}/{action}" if action else path
+
+
 class ServiceClient:
     """One connection to a service. Every call raises ServiceUnreachable or ServiceProblem."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._has_key = bool(key)
         # A proxy of the environment is for other people's services.
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT, trust_env=False)
 
@@ -135,7 +143,15 @@ class ServiceClient:
             return self._foreign(f"{response.request.url.path} gave {response.status_code} {response.reason_phrase}")
         if isinstance(envelope := document.get("error"), dict):
             document = {"detail": envelope.get("message"), **envelope}
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            document = {**document, "detail": self._key_fix(str(document.get("detail")))}
         return ServiceProblem({"status": response.status_code, **document})
+
+    def _key_fix(self, said: str) -> str:
+        """The service speaks of headers; here a variable fills them."""
+        if self._has_key:
+            return f"{said}: PACELINE_ADMIN_KEY (or PACELINE_ADMIN_KEY_FILE) here is not the service's"
+        return f"{said.partition(':')[0]}: set PACELINE_ADMIN_KEY to the service's, here or in a .env file"
 
 
 def _delta(line: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperCommand
 
 from app.cli.client import ServiceClient
 from app.cli.exit_codes import Exit
@@ -37,18 +38,41 @@ class CheckedCommand:
     @property
     def is_refused(self) -> bool:
         """Whether the profile may not be launched, or does not do all that the command line asks."""
-        return self.report["verdict"] == "refused" or any(note["kind"] == "refused" for note in self.notes)
+        return self.report["verdict"] == "refused" or bool(self.refused)
+
+    @property
+    def refused(self) -> list[str]:
+        """What of the command line the profile does without."""
+        return [str(note["said"]) for note in self.notes if note["kind"] == "refused"]
 
     def document(self) -> dict[str, Any]:
         """As JSON data."""
         return {"profile": self.profile, "notes": self.notes, "report": self.report}
 
 
-def check_command(client: ServiceClient, command: str | Sequence[str]) -> list[CheckedCommand]:
-    """Import without storing, then check each profile. Raises ServiceProblem where no profile can be made of it."""
+class CheckSyntax(TyperCommand):
+    """The syntax of `check`, which says what is missing before a command line that was pasted as it is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As ever. Raises BadParameter where flags of another program would be read as ours."""
+        for number, word in enumerate(args):
+            if word == "--":
+                break
+            if Path(word).name == "llama-server" and any(flag.startswith("-") for flag in args[number:]):
+                raise typer.BadParameter(f"put -- before {word}: paceline check -- {word} ...", ctx)
+        return super().parse_args(ctx, args)
+
+
+def check_command(
+    client: ServiceClient, command: str | Sequence[str], where: Mapping[str, Any]
+) -> list[CheckedCommand]:
+    """Import without storing, then check each profile, on the machine that `where` names if any.
+
+    Raises ServiceProblem where no profile can be made of it.
+    """
     imported = client.post("/profiles/import", {"command": command})["profiles"]
     return [
-        CheckedCommand(entry["profile"], entry["notes"], client.post("/check", {"profile": entry["profile"]}))
+        CheckedCommand(entry["profile"], entry["notes"], client.post("/check", {"profile": entry["profile"], **where}))
         for entry in imported
     ]
 
@@ -61,7 +85,7 @@ def show_commands(asked: Sequence[CheckedCommand], *, as_json: bool) -> None:
             typer.echo(json.dumps(checked.document(), indent=2))
         else:
             print_notes(console, checked.notes)
-            print_report(console, str(checked.profile["id"]), checked.report)
+            print_report(console, str(checked.profile["id"]), checked.report, refused=checked.refused)
     if any(checked.is_refused for checked in asked):
         raise typer.Exit(Exit.REFUSED)
 

@@ -1,26 +1,26 @@
 """The commands. Each asks the service and prints; all but `serve` and `demo` are clients of its API."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from app import __version__
-from app.cli.client import ServiceClient
-from app.cli.command_check import check_command, read_command_file, show_commands
+from app.cli.client import ServiceClient, profile_path
+from app.cli.command_check import CheckSyntax, check_command, read_command_file, show_commands
 from app.cli.exit_codes import Exit
 from app.cli.failures import failing_with
 from app.cli.inventory import devices, inspect, models
 from app.cli.loading import print_outcome, start_profile
-from app.cli.options import AsJson, Url, open_client
-from app.cli.profile_document import names_a_file, read_profiles
+from app.cli.options import AsJson, OtherMachine, Profile, Url, open_client, read_machine
+from app.cli.profile_document import check_file, names_a_file, refuse_model_file
 from app.cli.render import make_console, print_last_lines, print_report, profiles_table
 from app.cli.settings_text import settings_help
 from app.cli.suggest import suggest
 from app.settings import load_settings
 
-Profile = Annotated[str, typer.Argument(metavar="PROFILE", help="the id of a profile", show_default=False)]
 _EXIT_CODES = "Exit codes:\n\n\b\n" + "\n".join(f"  {code.value}  {code.meaning}" for code in Exit)
 
 
@@ -38,7 +38,7 @@ def command_line() -> typer.Typer:
     commands.command(epilog=f"\b\nSettings, as environment variables or in a .env file [default]:\n{settings_help()}")(
         serve
     )
-    commands.command()(failing_with(Exit.USAGE)(check))
+    commands.command(cls=CheckSyntax)(failing_with(Exit.USAGE)(check))
     for command in (suggest, start, stop, status, logs, devices, models, inspect, demo):
         commands.command()(command)
     return commands
@@ -82,6 +82,7 @@ def check(
     command_file: Annotated[
         Path | None, typer.Option("--command-file", help="a file with llama-server command lines, such as a script")
     ] = None,
+    machine: OtherMachine = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -89,12 +90,15 @@ def check(
     words = profile or []
     if bool(words) == bool(command_file):
         raise typer.BadParameter("name one profile, or a command line after --, or --command-file")
+    if words:
+        refuse_model_file(words[0])
+    where = read_machine(machine)
     with open_client(url) as client:
         if command_file is not None or len(words) > 1:
-            asked = check_command(client, read_command_file(command_file) if command_file else words)
+            asked = check_command(client, read_command_file(command_file) if command_file else words, where)
             show_commands(asked, as_json=as_json)
             return
-        reports = _reports(client, words[0])
+        reports = _reports(client, words[0], where)
     console = make_console()
     for title, report in reports:
         if as_json:
@@ -105,10 +109,10 @@ def check(
         raise typer.Exit(Exit.REFUSED)
 
 
-def _reports(client: ServiceClient, profile: str) -> list[tuple[str, Any]]:
+def _reports(client: ServiceClient, profile: str, where: Mapping[str, Any]) -> list[tuple[str, Any]]:
     if names_a_file(profile):
-        return [(profile, client.post("/check", {"profile": document})) for document in read_profiles(Path(profile))]
-    return [(profile, client.post(f"/profiles/{profile}/check"))]
+        return [(profile, report) for report in check_file(client, Path(profile), where)]
+    return [(profile, client.post(profile_path(profile, "check"), where or None))]
 
 
 def start(
@@ -136,7 +140,7 @@ def stop(
     """Let requests finish, then stop a profile."""
     with open_client(url) as client:
         chosen = {} if drain is None else {"drain_seconds": drain}
-        instance = client.post(f"/profiles/{profile}/stop", wait=True, **chosen)
+        instance = client.post(profile_path(profile, "stop"), wait=True, **chosen)
     make_console().print(f"{profile} is {instance['state']}")
 
 
@@ -173,7 +177,7 @@ def logs(
 ) -> None:
     """Print the last lines of a profile's engine."""
     with open_client(url) as client:
-        for line in client.get(f"/profiles/{profile}/logs", tail=tail)["items"]:
+        for line in client.get(profile_path(profile, "logs"), tail=tail)["items"]:
             typer.echo(line)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app.cli.exit_codes import Exit
-from app.cli.inventory_text import models_table, print_devices, print_model, print_table
+from app.cli.inventory_text import print_devices, print_model, print_models
 from app.cli.options import AsJson, Url, open_client
 from app.cli.render import make_console
 from app.inventory.model_scan import ModelShape
@@ -39,7 +39,7 @@ def models(url: Url = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif found:
-        print_table(console, models_table([model for model in found if model["shape"]]))
+        print_models(console, [model for model in found if model["shape"]])
         for model in found:
             if model["error"]:
                 console.print(f"{model['path']}: {model['error']}", style="yellow", soft_wrap=True)

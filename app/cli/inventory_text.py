@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +15,9 @@ from app.inventory.models import ModelFile
 
 _NOT_KNOWN = "-"
 _WIDE = 1_000
+_GAP = 2
+_MODEL_COLUMNS = ("model", "kind", "architecture", "size", "type", "layers", "experts", "context", "vocabulary")
+_LEAST_FIRST = ("vocabulary", "experts", "layers", "context", "architecture", "type", "kind", "size")
 
 
 def print_devices(console: Console, seen: Mapping[str, Any]) -> None:
@@ -49,23 +53,34 @@ def print_table(console: Console, table: Table) -> None:
     console.print(table)
 
 
-def models_table(found: Sequence[Mapping[str, Any]]) -> Table:
-    """Models that can be read, one a line."""
-    table = _table("model", "kind", "architecture", "size", "type", "layers", "experts", "context", "vocabulary")
-    for model in found:
-        shape = model["shape"]
-        table.add_row(
-            model["path"],
-            shape["kind"],
-            shape["architecture"],
-            bytes_text(shape["size_bytes"]),
-            shape["quantisation"] or shape["largest_type"] or _NOT_KNOWN,
-            _layers(shape["block_count"], shape["nextn_layers"]),
-            str(shape["expert_count"] or _NOT_KNOWN),
-            _count(shape["context_length_trained"]),
-            _count(shape["vocabulary_size"]),
-        )
-    return table
+def print_models(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
+    """Models that can be read, one a line. On a terminal that is too narrow the least important columns are missing.
+
+    A name is there to be copied: it is never broken, however long.
+    """
+    rows = [_model_cells(model["path"], model["shape"]) for model in found]
+    columns = [name for name in _MODEL_COLUMNS if rows]
+    widths = {name: max(cell_len(text) for text in (name, *(row[name] for row in rows))) for name in columns}
+    for name in _LEAST_FIRST:
+        if console.is_terminal and sum(widths[kept] + _GAP for kept in columns) - _GAP > console.width:
+            columns.remove(name)
+    for line in ({name: name for name in columns}, *rows):
+        text = "".join(f"{line[name]}{' ' * (widths[name] + _GAP - cell_len(line[name]))}" for name in columns)
+        console.print(Text(text.rstrip(), style="bold" if line not in rows else ""), soft_wrap=True)
+
+
+def _model_cells(path: str, shape: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "model": path,
+        "kind": shape["kind"],
+        "architecture": shape["architecture"],
+        "size": bytes_text(shape["size_bytes"]),
+        "type": shape["quantisation"] or shape["largest_type"] or _NOT_KNOWN,
+        "layers": _layers(shape["block_count"], shape["nextn_layers"]),
+        "experts": str(shape["expert_count"] or _NOT_KNOWN),
+        "context": _count(shape["context_length_trained"]),
+        "vocabulary": _count(shape["vocabulary_size"]),
+    }
 
 
 def print_model(console: Console, model: ModelFile, shape: ModelShape, bytes_by_type: Mapping[str, int]) -> None:

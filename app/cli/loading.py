@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from app.cli.client import ServiceClient
+from app.cli.client import ServiceClient, profile_path
 
 _PAUSE_SECONDS = 0.1
 _ON_THE_WAY = frozenset({"starting", "loading"})
@@ -19,7 +19,7 @@ def start_profile(
 
     Raises ServiceProblem, with the report where the check refuses.
     """
-    instance: Mapping[str, Any] = client.post(f"/profiles/{profile_id}/start", force=force)
+    instance: Mapping[str, Any] = client.post(profile_path(profile_id, "start"), force=force)
     if wait and instance["state"] in _ON_THE_WAY:
         instance = _follow(client, console, instance)
     return instance
@@ -32,7 +32,8 @@ def print_outcome(console: Console, instance: Mapping[str, Any]) -> bool:
         console.print(f"{name} failed: {instance['failure']['message']}", style="red", soft_wrap=True)
         return False
     seconds = f" after {instance['load_seconds']:.1f} s" if instance["load_seconds"] is not None else ""
-    console.print(f"{name} is {state}{seconds} (instance {instance['id']}, pid {instance['pid']})", soft_wrap=True)
+    process = "" if instance["pid"] is None else f", pid {instance['pid']}"
+    console.print(f"{name} is {state}{seconds} (instance {instance['id']}{process})", soft_wrap=True)
     for degradation in instance["degradations"]:
         console.print(f"  degraded: {degradation}", style="yellow")
     return bool(state != "stopped")

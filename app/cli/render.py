@@ -33,10 +33,14 @@ def make_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
-def print_report(console: Console, title: str, report: Mapping[str, Any]) -> None:
-    """A placement report: verdict, the picture of its memory, findings with their fixes, the command."""
-    verdict = str(report["verdict"])
-    console.print(Text(f"{title}: ").append(verdict.replace("_", " "), style=_STYLES.get(verdict, "")))
+def print_report(console: Console, title: str, report: Mapping[str, Any], *, refused: Sequence[str] = ()) -> None:
+    """A placement report: verdict, the picture of its memory, findings with their fixes, the command.
+
+    `refused` are words of a command line that its profile does without, which no report knows of.
+    """
+    verdict = "refused" if refused else str(report["verdict"])
+    told = f"refused: {', '.join(refused)}" if refused else verdict.replace("_", " ")
+    console.print(Text(f"{title}: ").append(told, style=_STYLES.get(verdict, "")), soft_wrap=True)
     print_memory(console, report)
     print_findings(console, report["findings"])
     if report["env"]:
@@ -68,7 +72,9 @@ def print_problem(console: Console, document: Mapping[str, Any]) -> None:
     """A problem of the service: its sentence, then its typed members."""
     report = document.get("report")
     # The sentence of a refused launch repeats every finding, which stand below in full.
-    detail = str(document.get("detail", "")).partition(": [")[0] if report else document.get("detail", "")
+    detail = str(document.get("detail", ""))
+    if report:
+        detail = detail.partition(": [")[0]
     console.print(f"paceline: {detail}", style="red", soft_wrap=True)
     if report:
         print_report(console, "check", report)
@@ -77,7 +83,9 @@ def print_problem(console: Console, document: Mapping[str, Any]) -> None:
             continue
         if name == "problems":
             for problem in value:
-                console.print(f"  {problem['field']}: {problem['message']}", soft_wrap=True)
+                # The sentence as a rule names them all.
+                if problem["message"] not in detail:
+                    console.print(f"  {problem['field']}: {problem['message']}", soft_wrap=True)
         elif name == "last_lines":
             print_last_lines(console, value)
         else:

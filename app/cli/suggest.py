@@ -9,7 +9,7 @@ import yaml
 
 from app.cli.exit_codes import Exit
 from app.cli.memory_picture import print_memory
-from app.cli.options import AsJson, Url, open_client
+from app.cli.options import AsJson, OtherMachine, Url, open_client, read_machine
 from app.cli.render import make_console
 from app.profiles.profile import parse_profile
 
@@ -18,14 +18,16 @@ _NOTHING = "nothing that was tried fits: a smaller file of the model would, or a
 
 def suggest(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="a path in the model folders", show_default=False)],
-    draft: Annotated[str | None, typer.Argument(metavar="[DRAFT]", help="a draft model", show_default=False)] = None,
+    draft: Annotated[str | None, typer.Argument(metavar="DRAFT", help="a draft model", show_default=False)] = None,
+    machine: OtherMachine = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which profiles would fit here and run best, ranked."""
+    """Say which profiles would fit and run best, ranked."""
     files = {"target": target} if draft is None else {"target": target, "draft": draft}
+    question = {**files, **read_machine(machine)}
     with open_client(url) as client:
-        found = client.post("/suggest", files)
+        found = client.post("/suggest", question)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:

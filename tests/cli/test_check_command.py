@@ -41,6 +41,7 @@ def test_a_flag_that_is_refused_makes_the_line_refused(service: Service, tmp_pat
     checked = check(service, tmp_path, "--", "llama-server", *GOOD.split(), "--tools", "all", "--ngl", "3")
     assert checked.code == Exit.REFUSED
     assert "  refused\n    --tools all  it opens files" in checked.out
+    assert "\ndense: refused: --tools all\n" in checked.out
     assert "--ngl 3" in checked.out
 
 
@@ -76,6 +77,7 @@ def test_json_has_profile_notes_and_report(service: Service, tmp_path: Path) -> 
         (["--", "llama-server", "-hf", "a/b"], "names no model file"),
         (["--", "ollama", "run", "x"], "no llama-server command"),
         (["--command-file", "absent.sh"], "cannot be read"),
+        (["llama-server", "-m", "x.gguf"], "put -- before llama-server"),
         ([], "name one profile"),
         (["x", "--command-file", "absent.sh"], "name one profile"),
     ],

@@ -1,6 +1,6 @@
 import pytest
 
-from app.cli.client import service_url
+from app.cli.client import profile_path, service_url
 from app.settings import Settings
 
 
@@ -16,3 +16,8 @@ from app.settings import Settings
 )
 def test_a_service_is_reached_where_it_listens(host: str, url: str) -> None:
     assert service_url(Settings(host=host, port=9)) == url
+
+
+def test_an_id_stays_one_part_of_a_path() -> None:
+    assert profile_path("a.b-c_1", "start") == "/profiles/a.b-c_1/start"
+    assert profile_path("../a b?c#d") == "/profiles/..%2Fa%20b%3Fc%23d"

@@ -3,7 +3,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from cli.paceline_command import Outcome, paceline
+from cli.paceline_command import ROOT, Outcome, paceline
 from fixtures.tiny_models import TinyModels
 from service import Service, running_service, settings_for
 
@@ -44,6 +44,7 @@ def test_start_without_waiting_answers_before_it_is_ready(service: Service, tmp_
     started = at(service, tmp_path, "start", "not-waited", "--no-wait")
     assert started.code == Exit.DONE
     assert "not-waited is starting" in started.out
+    assert "None" not in started.out
     service.stop("not-waited")
 
 
@@ -84,15 +85,53 @@ def test_a_profile_file_is_checked_without_being_stored(service: Service, tmp_pa
     [
         ("id: [", "p.yaml:1: not valid YAML"),
         ("", "p.yaml holds no profile"),
-        ("id: x\ntarget: {path: a.gguf}\nthreads: 2\n", "threads: unknown field"),
+        ("id: x\ntarget: {path: a.gguf}\nthreads: 2\n", "paceline: p.yaml:3: threads: unknown field\n"),
     ],
 )
 def test_a_bad_profile_file_is_named(service: Service, tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
     checked = at(service, tmp_path, "check", "p.yaml")
     assert checked.code == Exit.USAGE
-    assert said in checked.err
+    assert checked.err.count(said) == 1
+    assert checked.err.count("unknown field") <= 1
     assert "Traceback" not in checked.err
+
+
+@pytest.mark.parametrize("command", ["start", "stop", "logs"])
+def test_a_file_where_an_id_is_meant_is_told_where_it_goes(tmp_path: Path, command: str) -> None:
+    asked = paceline(command, "../g.yaml", cwd=tmp_path, settings={"PACELINE_PROFILES_DIR": "/here"})
+    assert asked.code == Exit.USAGE
+    said = f"{command} takes an id: put the file into /here, and {command} the id in it"
+    assert said in " ".join(asked.err.split())
+
+
+def test_an_id_with_characters_of_urls_is_no_other_address(service: Service, tmp_path: Path) -> None:
+    assert 'there is no profile "a?b#c d"' in at(service, tmp_path, "check", "a?b#c d").err
+
+
+def test_a_model_where_a_profile_is_meant_names_the_commands_for_it(service: Service, tmp_path: Path) -> None:
+    asked = at(service, tmp_path, "check", "dense.gguf")
+    assert asked.code == Exit.USAGE
+    assert "`paceline suggest dense.gguf`" in asked.err
+
+
+def test_a_check_for_another_machine(service: Service, tmp_path: Path) -> None:
+    service.add({"id": "elsewhere", **DENSE})
+    (tmp_path / "one.yaml").write_text("id: one\ntarget: {path: dense.gguf}\n")
+    machine = ("--machine", str(ROOT / "deploy" / "machines" / "2x24gb.json"))
+    for asked in (["elsewhere"], ["one.yaml"], ["--", "llama-server", "-m", "dense.gguf"]):
+        assert "\nCUDA1 [" in at(service, tmp_path, "check", *machine, *asked).out
+        assert "\nCUDA1 [" not in at(service, tmp_path, "check", *asked).out
+    assert "\nCUDA1 [" in at(service, tmp_path, "suggest", *machine, "dense.gguf").out
+
+
+@pytest.mark.parametrize(("text", "said"), [(None, "cannot be read"), ("{", "cannot be read"), ("[]", "is no machine")])
+def test_what_is_no_machine_is_an_error(service: Service, tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "machine.json").write_text(text)
+    asked = at(service, tmp_path, "check", "--machine", "machine.json", "any")
+    assert asked.code == Exit.USAGE
+    assert said in " ".join(asked.err.split())
 
 
 def test_a_check_without_an_answer_is_told_from_a_refusal(service: Service, tmp_path: Path) -> None:
@@ -134,7 +173,12 @@ def test_the_key_of_the_settings_is_shown(tiny_folder: Path, tmp_path: Path) -> 
     with running_service(settings_for(tmp_path, tiny_folder, admin_key="secret")) as service:
         without = at(service, tmp_path, "status")
         assert without.code == Exit.REFUSED
-        assert "a key is needed" in without.err
+        assert (
+            without.err
+            == "paceline: a key is needed: set PACELINE_ADMIN_KEY to the service's, here or in a .env file\n"
+        )
+        wrong = {"PACELINE_URL": service.base_url, "PACELINE_ADMIN_KEY": "other"}
+        assert "PACELINE_ADMIN_KEY" in paceline("status", cwd=tmp_path, settings=wrong).err
         settings = {"PACELINE_URL": service.base_url, "PACELINE_ADMIN_KEY": "secret"}
         assert paceline("status", cwd=tmp_path, settings=settings).code == Exit.DONE
 

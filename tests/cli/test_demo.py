@@ -54,7 +54,9 @@ def test_the_demo_shows_recorded_speeds_and_leaves_nothing_running(folder: Path)
 
 @pytest.mark.slow
 def test_an_interrupted_demo_leaves_nothing_running(folder: Path) -> None:
-    """Earns: whoever loses patience in the middle is not left with a service and two engines."""
+    """Earns: whoever loses patience in the middle is not left with a service and two engines, and a second demo
+    started meanwhile leaves the first alone.
+    """
     demo = subprocess.Popen(
         [sys.executable, "-u", "-m", "app.cli", "demo", "--folder", str(folder)],
         env=clean_environment(),
@@ -68,6 +70,12 @@ def test_an_interrupted_demo_leaves_nothing_running(folder: Path) -> None:
             if "gemma-baseline is ready" in line:
                 break
         assert left_behind(folder / "models"), "an engine runs"
+        log = (folder / "service.log").stat()
+        second = paceline("demo", "--exit", "--folder", str(folder), cwd=folder)
+        assert second.code == Exit.REFUSED
+        assert second.err.startswith("paceline: a demo already runs at http://127.0.0.1:")
+        assert (folder / "service.log").stat().st_ino == log.st_ino
+        assert (folder / "service.log").stat().st_size >= log.st_size > 0
         demo.send_signal(signal.SIGTERM)
         demo.stdout.read()
         assert demo.wait(30) == 128 + signal.SIGTERM

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cli.paceline_command import paceline
 from fixtures.model_files import write, write_set
 from fixtures.tiny_models import TinyModels
@@ -12,7 +13,7 @@ from rich.console import Console
 from service import Service
 
 from app.cli.exit_codes import Exit
-from app.cli.inventory_text import print_devices
+from app.cli.inventory_text import print_devices, print_models
 
 GIB = 1 << 30
 HOST = {"total_bytes": 64 * GIB, "available_bytes": None, "physical_cores": None}
@@ -73,6 +74,23 @@ def test_devices_and_who_holds_their_memory() -> None:
         "CUDA0: as it was before our engines took memory of it",
         "Vulkan0: the driver shows no card 0000:0a:00.0",
     ]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
+def test_a_narrow_terminal_shows_whole_names_and_fewer_columns(width: int) -> None:
+    shape = {"kind": "target", "architecture": "qwen3moe", "size_bytes": 18 * GIB, "quantisation": "Q4_K_M",
+             "largest_type": None, "block_count": 48, "nextn_layers": 0, "expert_count": 128,
+             "context_length_trained": 262144, "vocabulary_size": 151936}  # fmt: skip
+    path = "qwen3-coder-30b-a3b-instruct-q4_k_m.gguf"
+    text = io.StringIO()
+    print_models(
+        Console(file=text, width=width, force_terminal=True, color_system=None), [{"path": path, "shape": shape}]
+    )
+    heads, row = text.getvalue().splitlines()
+    assert row.startswith(path)
+    assert len(row) <= max(width, len(path))
+    assert ("size" in heads) == (width >= 60)
+    assert ("vocabulary" in heads) == (width >= 120)
 
 
 def test_devices_of_a_running_service(service: Service, tmp_path: Path) -> None:

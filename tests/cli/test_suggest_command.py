@@ -36,3 +36,9 @@ def test_a_file_that_is_not_there(service: Service, tmp_path: Path) -> None:
     asked = paceline("suggest", "absent.gguf", "--url", service.base_url, cwd=tmp_path)
     assert asked.code == Exit.REFUSED
     assert "absent.gguf" in asked.err
+
+
+def test_the_usage_marks_the_draft_as_optional_once(tmp_path: Path) -> None:
+    usage = paceline("suggest", "--help", cwd=tmp_path).out
+    assert " [DRAFT]" in usage
+    assert "[[" not in usage

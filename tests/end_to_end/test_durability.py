@@ -98,11 +98,12 @@ def test_a_kill_while_it_loads_leaves_no_engine(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_term_ends_in_order(folder: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP], ids=["term", "terminal-closed"])
+def test_a_term_ends_in_order(folder: Path, ending: signal.Signals) -> None:
     """Earns that an upgrade by systemd loses no row, not even that of the request which it cut."""
     with served_process(_settings(folder)) as served:
         instance, done_id, request = _work(served)
-        os.kill(served.process.pid, signal.SIGTERM)
+        os.kill(served.process.pid, ending)
         assert served.process.wait(DEADLINE_SECONDS) in (0, -signal.SIGTERM)
         assert wait_for_end(instance["pid"], 0)
         request.outcome()

