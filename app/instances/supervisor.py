@@ -22,8 +22,9 @@ from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState
 from app.launch.check import LaunchCheck
 from app.launch.circumstances import OtherLaunches
-from app.launch.report import Launch, required_memory
+from app.launch.report import Launch, promised_host_bytes, required_memory
 from app.llama_server.flags import ListenAddress
+from app.placement.budgets import HOST_NAME
 from app.profiles.catalog import ProfileCatalog
 
 _log = logging.getLogger(__name__)
@@ -102,8 +103,20 @@ class Supervisor:
                     reserved[name] += used_bytes
                 elif life.profile_id == profile_id and not is_unseen:
                     returning[name] += used_bytes
-        holds_rpc = any("--rpc" in life.launch.flags for life in self._newest.values() if not life.state.is_terminal)
-        return OtherLaunches(dict(reserved), dict(returning), holds_rpc)
+            # Caches on the host fill while it serves: until then nobody sees them, and nobody gets them back.
+            caches_bytes = promised_host_bytes(life.launch.report)
+            if life.profile_id == profile_id:
+                returning[HOST_NAME] = max(0, returning[HOST_NAME] - caches_bytes)
+            elif not is_loading:
+                reserved[HOST_NAME] += caches_bytes
+        holders = {
+            life.profile_id
+            for life in self._newest.values()
+            if not life.state.is_terminal and "--rpc" in life.launch.flags
+        }
+        return OtherLaunches(
+            dict(reserved), dict(returning), holds_rpc=bool(holders - {profile_id}), own_rpc=profile_id in holders
+        )
 
     def status(self, profile_id: str) -> Mapping[str, Any]:
         """The read-only `status` of a profile."""

@@ -10,7 +10,7 @@ from app.inventory.engine import EngineFacts
 from app.launch.circumstances import Circumstances, OtherLaunches
 from app.launch.dry_run import DryRuns
 from app.launch.files import ProfileFiles, read_profile_files
-from app.launch.notices import engine_refuses, notices
+from app.launch.notices import engine_refuses, not_witnessed, notices, rpc_held
 from app.launch.planning import Planner
 from app.launch.report import Checked, Launch, report_of
 from app.launch.returning import with_returning
@@ -66,7 +66,9 @@ class LaunchCheck:
         measured = await self._earlier(profile, revision, engine, resolved) if is_here else {}
         planner = self._planner(case, others, measured)
         may_ask = is_here and files.target is not None and not blocking(verdicts, force=True)
-        may_ask = may_ask and not (rpc and others.holds_rpc)
+        may_ask = may_ask and not (rpc and (others.holds_rpc or others.own_rpc))
+        if rpc and others.holds_rpc:
+            verdicts.append(rpc_held())
         planned, source, remarks = await self._plan(planner, flags, may_ask=may_ask)
         verdicts += [*remarks, *judge_memory(case, planned, planner.plan)]
         verdicts = with_computed_fixes(verdicts, case, planned, planner.plan)
@@ -121,7 +123,9 @@ class LaunchCheck:
             return planned, "engine", disagreements
         if isinstance(outcome, Refusal):
             return planner.plan(), "analytic", [engine_refuses(outcome)]
-        return planner.plan(), "analytic", []
+        if outcome.reason == "engine-embedded":
+            return planner.plan(), "analytic", []
+        return planner.plan(), "analytic", [not_witnessed(outcome)]
 
 
 def _may_use_rpc(profile: LaunchProfile) -> bool:

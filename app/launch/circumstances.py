@@ -14,13 +14,14 @@ class OtherLaunches:
     """What instances do to the memory a launch of one profile would meet, in bytes by device (the host is `host`).
 
     `reserved` is promised to launches whose bytes no driver shows yet; `returning` is held by an earlier life of the
-    profile itself, which ends before the launch. With `holds_rpc` an instance uses an RPC server, which speaks with one
-    client at a time.
+    profile itself, which ends before the launch. With `holds_rpc` an instance of another profile uses the RPC servers,
+    with `own_rpc` one of this: they speak with one client at a time.
     """
 
     reserved: Mapping[str, int]
     returning: Mapping[str, int]
     holds_rpc: bool = False
+    own_rpc: bool = False
 
 
 @dataclass(frozen=True, slots=True)

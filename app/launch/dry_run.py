@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from app.errors import ModelFileError
 from app.inventory.devices import Device
 from app.inventory.engine import EngineFacts, EngineKind
+from app.inventory.model_paths import part_paths
 from app.launch.witness import Outcome, Unwitnessed, Witness, outcome_of
 from app.llama_server.dry_run_output import DryRunOutput
 from app.llama_server.probe import dry_run
@@ -142,7 +144,7 @@ def _key(
     machine = tuple((device.name, device.total_bytes, device.free_bytes if free else None) for device in devices)
     return (
         tuple(engine.command), engine.build, flags, tuple(sorted(environment.items())), machine,
-        tuple(_identity(Path(word)) for word in flags if word.startswith("/")),
+        tuple(_identity(part) for word in flags if word.startswith("/") for part in _parts(Path(word))),
     )  # fmt: skip
 
 
@@ -150,6 +152,14 @@ def _follows_free_memory(flags: tuple[str, ...], devices: Sequence[Device]) -> b
     chosen = flags[flags.index("--device") + 1].split(",") if "--device" in flags else devices
     fit = "--fit" in flags and flags[flags.index("--fit") + 1] == "on"
     return fit or (len(chosen) > 1 and "--tensor-split" not in flags)
+
+
+def _parts(path: Path) -> tuple[Path, ...]:
+    """Every file of a split set: the flags name only the first."""
+    try:
+        return part_paths(path)
+    except ModelFileError:
+        return (path,)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from app import findings
 from app.findings import Finding
-from app.launch.witness import Refusal
+from app.launch.witness import Refusal, Unwitnessed
 from app.profiles.profile import LaunchProfile, Serving
 
 _SYSTEM_CONFIG = Path("/etc/llama.cpp/config.ini")
@@ -48,6 +48,30 @@ def notices(profile: LaunchProfile) -> list[Finding]:
             )
         )
     return found
+
+
+def not_witnessed(unwitnessed: Unwitnessed) -> Finding:
+    """The engine was asked and has not confirmed the plan."""
+    return findings.info(
+        "not-witnessed",
+        f"The engine did not confirm these figures: {unwitnessed.message}",
+        expected="a dry run of the engine",
+        observed=unwitnessed.reason,
+        evidence="the dry run",
+    )
+
+
+def rpc_held() -> Finding:
+    """An RPC server serves one client at a time: a second engine would wait for it while loading."""
+    return findings.error(
+        "rpc-held",
+        "Another instance uses the RPC servers, which serve one client at a time: this launch would wait for them "
+        "while it loads. Stop that instance, or choose devices that are not RPC.",
+        expected="RPC servers that nobody uses",
+        observed="an instance that was started with --rpc",
+        evidence="the instances of this service",
+        overridable=True,
+    )
 
 
 def engine_refuses(refusal: Refusal) -> Finding:

@@ -1,7 +1,7 @@
 """The plan's figures beside the engine's own: one table, and what they disagree on. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app import findings
 from app.findings import Finding
@@ -49,7 +49,10 @@ def reconcile(
     excess = excess_compute_bytes or {}
     table = {device: dict(terms) for device, terms in analytic.items()}
     found: list[Finding] = []
-    for figure in _figures(witness, excess):
+    for told in _figures(witness, excess):
+        doubt = _doubt(told, analytic)
+        found += [doubt] if doubt else []
+        figure = replace(told, blind=told.blind or doubt is not None)
         for device in dict.fromkeys((*analytic, *figure.by_device)):
             planned = sum(table.get(device, {}).get(term, 0) for term in figure.terms)
             said = figure.by_device.get(device, 0)
@@ -61,6 +64,16 @@ def reconcile(
             if planned != settled:
                 _settle(table.setdefault(device, {}), figure.terms, settled)
     return Reconciled(table, found)
+
+
+def _doubt(figure: _Figure, analytic: Table) -> Finding | None:
+    """What the headers prove is there: of weights, an engine that tells less in all has not told all."""
+    told = sum(figure.by_device.values())
+    planned = sum(terms.get(term, 0) for terms in analytic.values() for term in figure.terms)
+    is_short = "weights" in figure.name and told + (len(analytic) + 1) * _EXACT_BYTES < planned
+    if not is_short and all(said >= 0 for said in figure.by_device.values()):
+        return None
+    return _disagreement("all devices", figure, planned, told, used="plan's")
 
 
 def _figures(witness: Witness, excess: Mapping[str, int]) -> Iterator[_Figure]:
@@ -110,12 +123,12 @@ def _settle(terms: dict[str, int], names: tuple[str, ...], total: int) -> None:
     terms[first] = rest
 
 
-def _disagreement(device: str, figure: _Figure, planned: int, said: int) -> Finding:
+def _disagreement(device: str, figure: _Figure, planned: int, said: int, used: str = "engine's") -> Finding:
     ours, theirs = (f"{value / _MIB:.0f} MiB" for value in (planned, said))
     return findings.warning(
         "plan-disagrees",
         f"{device}: the plan gives {ours} of {figure.name}, the engine's own dry run {theirs}. "
-        "The engine's figure is used.",
+        f"The {used} figure is used.",
         expected=ours,
         observed=theirs,
         evidence="dry run of the engine",

@@ -144,3 +144,8 @@ def required_memory(report: PlacementReport) -> dict[str, int]:
     devices = {str(device["name"]): int(device["required_bytes"]) for device in report.devices}
     resident_bytes = int(report.host.get("required_bytes", 0)) - int(report.host.get("mapped_bytes", 0))
     return {**devices, HOST_NAME: resident_bytes}
+
+
+def promised_host_bytes(report: PlacementReport) -> int:
+    """What the launch may come to keep on the host while it serves: prompt cache and checkpoints."""
+    return int(report.host.get("terms", {}).get("host_caches", 0))

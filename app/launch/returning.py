@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from app.inventory.devices import Machine
+from app.placement.budgets import HOST_NAME
 
 
 def with_returning(machine: Machine, returning: Mapping[str, int]) -> Machine:
@@ -14,4 +15,7 @@ def with_returning(machine: Machine, returning: Mapping[str, int]) -> Machine:
         replace(device, free_bytes=min(device.total_bytes, device.free_bytes + returning.get(device.name, 0)))
         for device in machine.devices
     )
-    return replace(machine, devices=devices)
+    host = machine.host
+    if host.available_bytes is not None:
+        host = replace(host, available_bytes=host.available_bytes + returning.get(HOST_NAME, 0))
+    return replace(machine, devices=devices, host=host)

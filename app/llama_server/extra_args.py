@@ -56,7 +56,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "log verbosity": ("-lv", "--verbosity", "--log-verbosity", "-v", "--verbose", "--log-verbose"),
 }
 # Their value is a file, which must lie in the model folders.
-PATH_VALUED = _words("--grammar-file --json-schema-file -jf --chat-template-file --lora --control-vector")
+PATH_VALUED = _words("--grammar-file --json-schema-file -jf --chat-template-file")
 
 _OWNED: dict[str, tuple[str, ...]] = {
     "target.path": _words("-m --model"),

@@ -105,7 +105,7 @@ def _placement(profile: LaunchProfile, resolved: ResolvedLaunch) -> Arguments:
         yield "--split-mode", placement.split_mode
         yield "--main-gpu", str(placement.main_gpu)
         if placement.tensor_split is not None:
-            yield "--tensor-split", ",".join(f"{share:g}" for share in placement.tensor_split)
+            yield "--tensor-split", ",".join(f"{share:.9g}" for share in placement.tensor_split)
     yield from _experts(placement.cpu_moe_layers, "--cpu-moe", "--n-cpu-moe")
     if placement.override_tensor:
         yield "--override-tensor", ",".join(placement.override_tensor)

@@ -12,6 +12,10 @@ from app.llama_server.flags import SPEC_TYPES
 from app.llama_server.help_text import is_removed
 from app.placement.case import LaunchCase
 
+_PATTERN_MOST_CHARACTERS = 256
+# A repetition of what repeats itself can take for ever on a name that does not match; groups of names never need one.
+_RUNS_AWAY = re.compile(r"[*+}?]\)*[*+{]|[*+}][^()]*\)+[*+{]|\|[^()]*\)[*+{]|\(\?P|\\[1-9]")
+
 
 def judge_engine(case: LaunchCase, emitted: tuple[str, ...]) -> list[Finding]:
     """Every verdict on what would be given to the engine; `emitted` are the flags built from the profile."""
@@ -110,7 +114,9 @@ def flag_value(case: LaunchCase) -> list[Finding]:
 def _is_override(entry: str) -> bool:
     """The engine splits at every comma, and at the first `=`."""
     pattern, equals, buffer = entry.partition("=")
-    if not (pattern and equals and buffer) or "," in entry:
+    if not (pattern and equals and buffer) or "," in entry or len(pattern) > _PATTERN_MOST_CHARACTERS:
+        return False
+    if _RUNS_AWAY.search(pattern):
         return False
     try:
         re.compile(pattern)

@@ -28,9 +28,9 @@ class HostFixes:
         ]
 
     def _fits(self, trial: Trial) -> bool:
-        """Devices that were over before are another finding's matter."""
+        """A fix for the host must not leave a device over."""
         left = self._left(trial.planned.host)
-        return left is not None and left >= 0 and (trial.fits_devices or not self._trials.now.fits_devices)
+        return left is not None and left >= 0 and trial.fits_devices
 
     def _cache_gives(self) -> Iterator[tuple[str, Trial]]:
         left = self._left(self._trials.planned.host)

@@ -30,6 +30,16 @@ ModelPath = Annotated[str, StringConstraints(min_length=1, max_length=4096), Aft
 DeviceName = Annotated[str, StringConstraints(pattern=r"^[^,\s]{1,128}$")]
 
 
+def _single_precision(share: float) -> float:
+    """As the engine reads it: it keeps shares in 32 bits, and refuses what those cannot hold."""
+    if share and not 1e-6 <= abs(share) <= 1e9:
+        raise ValueError("must be 0, or between 0.000001 and 1000000000: only proportions matter")
+    return float(f"{share:.9g}")
+
+
+Share = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_single_precision)]
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -84,7 +94,7 @@ class Placement(_Part):
 
     devices: tuple[DeviceName, ...] | None = None
     split_mode: Literal["none", "layer", "row", "tensor"] = "layer"
-    tensor_split: tuple[Annotated[float, Field(allow_inf_nan=False)], ...] | None = None
+    tensor_split: tuple[Share, ...] | None = None
     main_gpu: int = Field(0, ge=0)
     gpu_layers: GpuLayers = "all"
     cpu_moe_layers: CpuMoeLayers = 0

@@ -83,9 +83,19 @@ def test_a_device_that_the_plan_left_out() -> None:
 
 
 def test_a_device_that_the_engine_does_not_use() -> None:
-    merged = reconcile({"CUDA1": plan(weights=500)}, Witness(target(CUDA0=figures())))
+    merged = reconcile({"CUDA1": plan(weights=500)}, Witness(target(CUDA0=figures(model=500))))
     assert terms(merged.table, "CUDA1") == {"weights": 1}
-    assert merged.findings[0].observed == "0 MiB"
+    assert {found.observed for found in merged.findings} == {"0 MiB", "500 MiB"}
+
+
+def test_weights_that_the_headers_prove_are_not_told_away() -> None:
+    """An empty or broken breakdown is no witness: the files are there."""
+    planned = {"CUDA0": plan(weights=500), "CUDA1": plan(weights=500)}
+    for said in (target(), target(CUDA0=figures(model=1), CUDA1=figures(model=1)), target(CUDA9=figures(model=3))):
+        merged = reconcile(planned, Witness(said))
+        assert terms(merged.table, "CUDA0")["weights"] >= 500
+        assert terms(merged.table, "CUDA1")["weights"] >= 500
+        assert "plan-disagrees" in [found.rule for found in merged.findings]
 
 
 def test_an_mtp_context_brings_no_weights() -> None:

@@ -103,7 +103,21 @@ def test_a_flag_at_the_end_needs_its_value() -> None:
     assert flag_value(case(profile(extra_args=["--temp", "1"]))) == []
 
 
-@pytest.mark.parametrize("entry", ["blah", "=CPU", "x=", "a,b=CPU", "[=CPU", ""])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "^(([a-z0-9_.])*)*!$=CPU",
+        "(a+)+b=CPU",
+        "(a|a)*b=CPU",
+        f"{'a' * 300}=CPU",
+        "blah",
+        "=CPU",
+        "x=",
+        "a,b=CPU",
+        "[=CPU",
+        "",
+    ],
+)
 def test_overrides_are_a_pattern_and_a_buffer(entry: str) -> None:
     wanted = profile(placement={"override_tensor": ["exps=CPU", entry]})
     (found,) = flag_value(case(wanted))

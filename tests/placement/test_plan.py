@@ -67,7 +67,7 @@ def launches(draw: st.DrawFn) -> tuple[str, int, dict[str, Any]]:
             "tensor_split": draw(shares) or None,
         },
         "context": {
-            "size": draw(st.integers(1, 200_000)),
+            "size": draw(st.integers(2, 200_000)),
             "slots": draw(st.integers(1, 5)),
             "unified_kv": draw(st.booleans()),
             "k_type": draw(st.sampled_from(["f16", "q8_0", "f32"])),

@@ -1,5 +1,6 @@
 """Each rule on both sides of its boundary; model files are real, if tiny."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from fixtures.tiny_models import TinyModels
 from app.findings import Finding, Severity
 from app.inventory.models import read_model
 from app.placement.rules import files, parameters
-from app.placement.rules.devices import device_unknown
+from app.placement.rules.devices import device_repeated, device_unknown
 from app.placement.rules.names import alias_taken
 from app.profiles.profile import document_of, merge_patch, parse_profile
 
@@ -104,6 +105,7 @@ def test_zero_draft_tokens(method: str) -> None:
         ({"method": "ngram-simple", "ngram": {"draft_length_max": 9}}, 3, 30),
         ({"method": "ngram-cache"}, 2, 18),
         ({"method": "none"}, 4, 4),
+        ({"method": "none"}, 1, 2),
     ],
 )
 def test_the_batch_holds_every_slots_longest_draft(speculation: dict[str, Any], slots: int, needed: int) -> None:
@@ -177,3 +179,55 @@ def test_a_split_set_has_names_that_the_engine_loads(tiny: TinyModels, tmp_path:
     found = files.target_split_name(case(profile(), target=renamed))
     assert found is not None
     assert found.rule == "target-unreadable"
+
+
+def test_a_device_is_named_once() -> None:
+    wanted = profile(placement={"devices": ["CUDA0", "CUDA0"], "tensor_split": [1, 1]})
+    found = device_repeated(case(wanted, device_names=["CUDA0"]))
+    assert found is not None
+    assert (found.rule, found.severity) == ("device-repeated", Severity.ERROR)
+    mended = fixed(found, wanted).placement
+    assert (mended.devices, mended.tensor_split) == (("CUDA0",), None)
+    beside_none = profile(placement={"devices": ["none", "CUDA0"]})
+    found = device_repeated(case(beside_none, device_names=["CUDA0"]))
+    assert found is not None
+    assert fixed(found, beside_none).placement.devices == ("CUDA0",)
+    for devices in (["none"], [], ["CUDA0", "CUDA1"], None):
+        assert device_repeated(case(profile(placement={"devices": devices}), device_names=["CUDA0", "CUDA1"])) is None
+
+
+@pytest.mark.parametrize(("method", "slots", "most", "needed"), [("dflash", 9, 15, 144), ("dspark", 16, 7, 128)])
+def test_block_drafters_read_all_blocks_in_one_pass(
+    method: str, slots: int, most: int, needed: int, tiny: TinyModels
+) -> None:
+    def judged(ubatch: int) -> Finding | None:
+        wanted = profile(
+            speculation={"method": method, "draft": {"path": "d.gguf"}, "draft_tokens_max": most},
+            context={"slots": slots, "ubatch_size": ubatch},
+        )
+        return parameters.ubatch_too_small(case(wanted, draft=read_model(getattr(tiny, method))))
+
+    assert judged(needed) is None
+    found = judged(needed - 1)
+    assert found is not None
+    assert found.rule == "ubatch-too-small"
+    assert found.fixes[0].patch["context"]["ubatch_size"] == needed
+
+
+@pytest.mark.parametrize(("most", "ubatch", "fits"), [(8, 9, False), (8, 10, True), (3, 5, True), (1, 2, False)])
+def test_drafts_that_are_taken_back_need_room_behind(most: int, ubatch: int, fits: bool, tiny: TinyModels) -> None:
+    """The figures at which llama.cpp build 11434 aborts, or loads, for qwen35."""
+    wanted = profile(
+        speculation={"method": "mtp", "draft_tokens_max": most}, context={"ubatch_size": ubatch, "batch_size": 64}
+    )
+    found = parameters.ubatch_too_small(case(wanted, target=read_model(tiny.mtp_target)))
+    assert (found is None) is fits
+
+
+def test_a_projector_is_one(tiny: TinyModels) -> None:
+    wanted = profile(projector="dense.gguf")
+    found = files.projector_kind(replace(case(wanted), projector=read_model(tiny.dense_target)))
+    assert found is not None
+    assert found.rule == "projector-kind"
+    assert fixed(found, wanted).projector is None
+    assert files.projector_kind(case(wanted)) is None

@@ -140,9 +140,7 @@ def test_a_drafter_that_takes_no_threshold_is_not_offered_one(tiny: TinyModels) 
 def test_speculation_beside_host_experts_wants_to_be_measured(method: str, tiny: TinyModels) -> None:
     target = read_model(tiny.mtp_moe_target)
     judged = offloading(target, speculation={"method": method})
-    assert (
-        "/profiles/p/tune" in found_by(experts.speculation_unmeasured, judged, "speculation-unmeasured", INFO).message
-    )
+    assert "GET /stats" in found_by(experts.speculation_unmeasured, judged, "speculation-unmeasured", INFO).message
     assert experts.speculation_unmeasured(offloading(target)) is None
     assert experts.speculation_unmeasured(offloading(target, 0, speculation={"method": method})) is None
     assert experts.speculation_unmeasured(offloading(target, names=(), speculation={"method": method})) is None

@@ -33,5 +33,5 @@ def test_fitting_needs_a_context_size(tiny: TinyModels) -> None:
     found = found_by(fit.fit_needs_context, judged, "fit-needs-context", Severity.ERROR)
     assert patched(judged, found).profile.context.size == 4096
     assert patched(judged, found, 1).profile.placement.fit is False
-    assert fit.fit_needs_context(case(profile(placement={"fit": True}, context={"size": 1}))) is None
+    assert fit.fit_needs_context(case(profile(placement={"fit": True}, context={"size": 2}))) is None
     assert fit.fit_needs_context(case(profile())) is None

@@ -41,7 +41,7 @@ def _fixes(found: Finding, trials: Trials) -> Iterator[Fix]:
             yield replace(fix, patch=trial.patch)
         elif found.rule in _MOVES_THE_DRAFT and (roomy := _with_room(fix, trials)) is not None:
             yield roomy
-        elif not trials.now.fits:
+        elif not trials.now.fits and trial.room_bytes >= trials.now.room_bytes:
             yield fix
 
 

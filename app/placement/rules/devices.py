@@ -45,4 +45,21 @@ def _device_fixes(case: LaunchCase, unknown: list[str]) -> list[Fix]:
     return fixes
 
 
-RULES = (device_unknown,)
+def device_repeated(case: LaunchCase) -> Finding | None:
+    """A device named twice: the engine divides the layers over two of it, and figures by name would hide one."""
+    devices = case.profile.placement.devices or ()
+    once = list(dict.fromkeys(devices))
+    if len(once) == len(devices) and not (NO_DEVICE in once and len(once) > 1):
+        return None
+    kept = [name for name in once if name != NO_DEVICE] or once
+    return findings.error(
+        "device-repeated",
+        f"placement.devices names {', '.join(devices)}: each device once, and none only by itself.",
+        expected="each device once",
+        observed=", ".join(devices),
+        evidence="the profile",
+        fixes=[Fix(f"Use {', '.join(kept)}", {"placement": {"devices": kept, "tensor_split": None}})],
+    )
+
+
+RULES = (device_unknown, device_repeated)

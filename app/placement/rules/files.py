@@ -123,6 +123,22 @@ def draft_missing(case: LaunchCase) -> Finding | None:
     )
 
 
+def projector_kind(case: LaunchCase) -> Finding | None:
+    """The engine exits on a projector that is none."""
+    projector = case.projector
+    if projector is None or projector.kind is ModelKind.PROJECTOR:
+        return None
+    return findings.error(
+        "projector-kind",
+        f"{projector.path.name} is not a multimodal projector but of kind {projector.kind.value} (architecture "
+        f"{projector.architecture}).",
+        expected="a file of architecture clip",
+        observed=projector.architecture,
+        evidence="the file's header",
+        fixes=[Fix("Do without a projector", {"projector": None})],
+    )
+
+
 def draft_is_target(case: LaunchCase) -> Finding | None:
     """A target that drafts for itself agrees with itself always, and is slower than alone."""
     draft = case.draft
@@ -219,6 +235,7 @@ RULES = (
     draft_split_name,
     target_is_a_drafter,
     draft_missing,
+    projector_kind,
     draft_is_target,
     draft_unused,
     draft_kind,

@@ -2,6 +2,7 @@
 
 from app import findings
 from app.findings import Finding, Fix
+from app.placement.attention_kinds import ROLLBACK
 from app.placement.cache_types import QUANTISED_TYPES
 from app.placement.case import LaunchCase
 from app.placement.resolve import resolve
@@ -30,7 +31,8 @@ def batch_too_small(case: LaunchCase) -> Finding | None:
     """Every slot may verify its longest draft in one batch; where that does not fit the engine aborts."""
     profile = case.profile
     longest = max((_longest(case, method) for method in profile.speculation.methods), default=0)
-    needed = profile.context.slots * (1 + longest)
+    # With a batch of one token the engine dies while loading, whatever drafts.
+    needed = max(2, profile.context.slots * (1 + longest))
     if needed <= profile.context.batch_size:
         return None
     return findings.error(
@@ -41,6 +43,40 @@ def batch_too_small(case: LaunchCase) -> Finding | None:
         observed=str(profile.context.batch_size),
         evidence="context.slots, context.batch_size, limits of the methods",
         fixes=[Fix("The smallest batch that holds", {"context": {"batch_size": needed}})],
+    )
+
+
+def ubatch_too_small(case: LaunchCase) -> Finding | None:
+    """A block drafter reads all slots' blocks in one pass; states that are rolled back need room behind the draft.
+
+    The engine is ready in the first case and aborts with the first full batch, and aborts while loading in the second.
+    """
+    profile = case.profile
+    method, context = profile.speculation.method, profile.context
+    if method in (Method.DFLASH, Method.DSPARK):
+        block = (case.draft.block_size if case.draft else None) or profile.speculation.draft_tokens_max + 1
+        needed = context.slots * (1 + min(profile.speculation.draft_tokens_max, block - 1))
+        why = f"{context.slots} slots draft blocks in one pass of {needed} tokens"
+    elif method is Method.MTP and case.target is not None and case.target.architecture in ROLLBACK:
+        needed = profile.speculation.draft_tokens_max + 2
+        why = f"{case.target.architecture} takes drafts back, for which a pass needs {needed} tokens"
+    else:
+        return None
+    found = min(context.ubatch_size, context.batch_size)
+    if found >= needed:
+        return None
+    enlarged = {
+        "ubatch_size": max(context.ubatch_size, needed),
+        "batch_size": max(context.batch_size, needed),
+    }
+    return findings.error(
+        "ubatch-too-small",
+        f"{why}; ubatch_size {context.ubatch_size} and batch_size {context.batch_size} allow {found}. The server would "
+        "abort.",
+        expected=f"ubatch_size and batch_size of at least {needed}",
+        observed=str(found),
+        evidence="llama.cpp build 11434 asserts it",
+        fixes=[Fix("The smallest that holds", {"context": enlarged})],
     )
 
 
@@ -124,6 +160,7 @@ def _longest(case: LaunchCase, method: Method) -> int:
 RULES = (
     draft_tokens_zero,
     batch_too_small,
+    ubatch_too_small,
     slots_divide_context,
     slots_share_context,
     quantised_v_needs_flash_attention,
