@@ -90,7 +90,13 @@ def attention_bytes(batch: Batch, layer: LayerShape) -> int:
         cells = batch.cells(layer) + (_grouped_cells(batch.size, 4) if shape.compressed else 0)
         # Hybrid models gate their attention, so the queries are twice as wide.
         return layer.heads * cells * value + (3 if shape.recurrent else 2) * query
-    return query if shape.compressed else 3 * query
+    return (query if shape.compressed else 3 * query) + _narrowed_cache_bytes(batch, layer)
+
+
+def _narrowed_cache_bytes(batch: Batch, layer: LayerShape) -> int:
+    """Flash attention reads 16 bits: of a cache in 32 it makes a copy, a layer at a time."""
+    widths = (batch.size.k_type == "f32") * layer.k_width + (batch.size.v_type == "f32") * layer.v_width
+    return batch.cells(layer) * batch.size.streams * widths * 2
 
 
 def inner_bytes(batch: Batch, layer: LayerShape) -> int:

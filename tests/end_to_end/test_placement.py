@@ -85,6 +85,7 @@ def test_the_engine_confirms_the_plan_of_a_split_model(planned: Service) -> None
             "placement": {"gpu_layers": 30},
             "context": {"flash_attention": "off"},
         },
+        {"target": {"path": "qwen3_8b.gguf"}, "context": {"size": 32768, "k_type": "f32", "v_type": "f32"}},
         {"target": {"path": "glm4moe_air.gguf"}, "placement": {"cpu_moe_layers": "all"}},
         {"target": {"path": "glm4moe_air.gguf"}, "speculation": {"method": "mtp"}, "placement": {"cpu_moe_layers": 40}},
         {"target": {"path": "gemma3_27b.gguf"}, "context": {"slots": 2, "unified_kv": True, "ubatch_size": 1024}},

@@ -13,6 +13,7 @@ from app.inventory.models import read_model
 from app.placement.rules import files, parameters
 from app.placement.rules.devices import device_repeated, device_unknown
 from app.placement.rules.names import alias_taken
+from app.placement.rules.tensor_mode import tensor_mode_unproven
 from app.profiles.profile import document_of, merge_patch, parse_profile
 
 
@@ -231,3 +232,21 @@ def test_a_projector_is_one(tiny: TinyModels) -> None:
     assert found.rule == "projector-kind"
     assert fixed(found, wanted).projector is None
     assert files.projector_kind(case(wanted)) is None
+
+
+def test_at_most_256_slots() -> None:
+    assert parameters.slots_too_many(case(profile(context={"slots": 256}))) is None
+    many = profile(context={"slots": 257})
+    found = parameters.slots_too_many(case(many))
+    assert found is not None
+    assert found.rule == "slots-too-many"
+    assert fixed(found, many).context.slots == 256
+
+
+def test_split_mode_tensor_is_never_confirmed(tiny: TinyModels) -> None:
+    wanted = profile(placement={"split_mode": "tensor", "tensor_split": [1, 1]})
+    found = tensor_mode_unproven(case(wanted, target=read_model(tiny.dense_target), device_names=["CUDA0", "CUDA1"]))
+    assert found is not None
+    assert (found.rule, found.severity) == ("tensor-mode-unproven", Severity.WARNING)
+    assert fixed(found, wanted).placement.split_mode == "layer"
+    assert tensor_mode_unproven(case(profile(), target=read_model(tiny.dense_target), device_names=["CUDA0"])) is None

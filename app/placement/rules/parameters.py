@@ -9,6 +9,9 @@ from app.placement.resolve import resolve
 from app.speculative.parameters import Method, longest_draft
 
 
+_SLOTS_MOST = 256
+
+
 def draft_tokens_zero(case: LaunchCase) -> Finding | None:
     """The engine accepts 0, becomes ready, and aborts at the first request."""
     speculation = case.profile.speculation
@@ -43,6 +46,21 @@ def batch_too_small(case: LaunchCase) -> Finding | None:
         observed=str(profile.context.batch_size),
         evidence="context.slots, context.batch_size, limits of the methods",
         fixes=[Fix("The smallest batch that holds", {"context": {"batch_size": needed}})],
+    )
+
+
+def slots_too_many(case: LaunchCase) -> Finding | None:
+    """The engine is compiled for at most 256 sequences and exits on more."""
+    slots = case.profile.context.slots
+    if slots <= _SLOTS_MOST:
+        return None
+    return findings.error(
+        "slots-too-many",
+        f"{slots} slots: the engine takes at most {_SLOTS_MOST} and would exit while loading.",
+        expected=f"at most {_SLOTS_MOST} slots",
+        observed=str(slots),
+        evidence="llama.cpp build 11434",
+        fixes=[Fix(f"{_SLOTS_MOST} slots", {"context": {"slots": _SLOTS_MOST}})],
     )
 
 
@@ -160,6 +178,7 @@ def _longest(case: LaunchCase, method: Method) -> int:
 RULES = (
     draft_tokens_zero,
     batch_too_small,
+    slots_too_many,
     ubatch_too_small,
     slots_divide_context,
     slots_share_context,

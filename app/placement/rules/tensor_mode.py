@@ -33,6 +33,24 @@ def tensor_mode_architecture(case: LaunchCase) -> Finding | None:
     )
 
 
+def tensor_mode_unproven(case: LaunchCase) -> Finding | None:
+    """The engine measures no launch in this mode beforehand, and aborts on shapes that cannot be divided."""
+    if not _divides_tensors(case) or case.target is None:
+        return None
+    rare = "experts" if case.target.expert_count else ""
+    overridden = "override_tensor" if case.profile.placement.override_tensor else ""
+    seen = " and ".join(part for part in (rare, overridden) if part)
+    return findings.warning(
+        "tensor-mode-unproven",
+        "Split mode tensor cannot be confirmed before the launch: the engine does not measure it, and aborts on what "
+        f"it cannot divide{f' (seen with {seen})' if seen else ''}.",
+        expected="a mode that the engine measures",
+        observed="tensor",
+        evidence="llama.cpp build 11434",
+        fixes=[_BY_LAYER],
+    )
+
+
 def tensor_mode_draft(case: LaunchCase) -> Finding | None:
     """Block drafters, and drafters that reach into the divided target, abort; on the host no draft loads at all."""
     if not _divides_tensors(case):
@@ -94,4 +112,4 @@ def _divides_tensors(case: LaunchCase) -> bool:
     return case.profile.placement.split_mode == "tensor" and bool(resolve(case).devices)
 
 
-RULES = (tensor_mode_architecture, tensor_mode_draft, tensor_mode_attention)
+RULES = (tensor_mode_architecture, tensor_mode_unproven, tensor_mode_draft, tensor_mode_attention)
