@@ -8,7 +8,6 @@ from app.placement.case import LaunchCase
 from app.placement.resolve import resolve
 from app.speculative.parameters import Method, longest_draft
 
-
 _SLOTS_MOST = 256
 
 
