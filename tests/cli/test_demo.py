@@ -41,7 +41,7 @@ def test_the_demo_shows_recorded_speeds_and_leaves_nothing_running(folder: Path)
     assert shown.code == Exit.DONE, shown.out + shown.err
     assert "https://ai.google.dev/gemma/terms" in shown.out
     assert "riders stay close behind one another because" in shown.out
-    assert shown.out.count("\nhost [W") == 2, "each check has its picture"
+    assert shown.out.count("\nhost [") == 2, "each check has its picture"
     rows = [line.split() for line in shown.out.splitlines() if line.split()[1:2] in (["first"], ["again"])]
     assert [row[:2] for row in rows] == [
         ["gemma-baseline", "first"], ["gemma-baseline", "again"], ["gemma-ngram", "first"], ["gemma-ngram", "again"],
