@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from fixtures.cases import case, profile
+from fixtures.oracle import SparseFolder
 from fixtures.tiny_models import TinyModels
 
 from app.findings import Finding, Severity
 from app.inventory.models import read_model
 from app.placement.rules import files, parameters
-from app.placement.rules.devices import device_repeated, device_unknown
+from app.placement.rules.devices import buffer_unknown, device_repeated, device_unknown
 from app.placement.rules.names import alias_taken
 from app.placement.rules.tensor_mode import tensor_mode_unproven
 from app.profiles.profile import document_of, merge_patch, parse_profile
@@ -250,3 +251,30 @@ def test_split_mode_tensor_is_never_confirmed(tiny: TinyModels) -> None:
     assert (found.rule, found.severity) == ("tensor-mode-unproven", Severity.WARNING)
     assert fixed(found, wanted).placement.split_mode == "layer"
     assert tensor_mode_unproven(case(profile(), target=read_model(tiny.dense_target), device_names=["CUDA0"])) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_known"),
+    [
+        ("exps=CPU", True), ("exps=CUDA0", True), ("exps=CUDA1", False), ("exps=NOSUCH", False),
+        ("exps=RPC0[127.0.0.1:50052]", True), ("exps=CUDA_Host", True),
+    ],
+)  # fmt: skip
+def test_overrides_send_tensors_to_buffers_of_the_launch(entry: str, is_known: bool) -> None:
+    wanted = profile(placement={"devices": ["CUDA0"], "override_tensor": ["ffn=CPU", entry]})
+    found = buffer_unknown(case(wanted, device_names=["CUDA0", "CUDA1"]))
+    assert (found is None) is is_known
+    if found is not None:
+        assert (found.rule, found.overridable) == ("buffer-unknown", True)
+        assert fixed(found, wanted).placement.override_tensor == ("ffn=CPU",)
+
+
+def test_latent_attention_has_one_cache_type(sparse: SparseFolder, tiny: TinyModels) -> None:
+    latent = sparse.model("deepseek2_lite")
+    mixed = profile(context={"k_type": "q8_0", "v_type": "f16"})
+    found = parameters.cache_types_differ(case(mixed, target=latent))
+    assert found is not None
+    assert found.rule == "cache-types-differ"
+    assert fixed(found, mixed).context.v_type == "q8_0"
+    assert parameters.cache_types_differ(case(profile(), target=latent)) is None
+    assert parameters.cache_types_differ(case(mixed, target=read_model(tiny.dense_target))) is None

@@ -1,9 +1,14 @@
 """Rules on devices."""
 
+import re
+
 from app import findings
 from app.findings import Finding, Fix
 from app.placement.case import LaunchCase
-from app.placement.resolve import NO_DEVICE
+from app.placement.resolve import NO_DEVICE, resolve
+
+# Names that a backend makes for its own: pinned host memory, split rows, a server behind an address.
+_BUFFERS_OF_BACKENDS = re.compile(r"_Host$|_Split$|^RPC\d+\[.+\]$|REPACK$")
 
 
 def device_unknown(case: LaunchCase) -> Finding | None:
@@ -62,4 +67,28 @@ def device_repeated(case: LaunchCase) -> Finding | None:
     )
 
 
-RULES = (device_unknown, device_repeated)
+def buffer_unknown(case: LaunchCase) -> Finding | None:
+    """A buffer that an override names and this launch does not have: the engine exits, or aborts on its first use."""
+    devices = resolve(case).devices
+    known = ("CPU", *devices)
+    wrong = [
+        entry
+        for entry in case.profile.placement.override_tensor
+        if (buffer := entry.partition("=")[2]) and buffer not in known and not _BUFFERS_OF_BACKENDS.search(buffer)
+    ]
+    if not wrong:
+        return None
+    kept = [entry for entry in case.profile.placement.override_tensor if entry not in wrong]
+    return findings.error(
+        "buffer-unknown",
+        f"placement.override_tensor sends tensors to {', '.join(entry.partition('=')[2] for entry in wrong)}, "
+        "which is no buffer of this launch.",
+        expected=", ".join(known),
+        observed=", ".join(wrong),
+        evidence="the devices of this launch",
+        overridable=True,
+        fixes=[Fix("Leave them out", {"placement": {"override_tensor": kept}})],
+    )
+
+
+RULES = (device_unknown, device_repeated, buffer_unknown)

@@ -48,6 +48,25 @@ def batch_too_small(case: LaunchCase) -> Finding | None:
     )
 
 
+def cache_types_differ(case: LaunchCase) -> Finding | None:
+    """Latent attention keeps keys and values in one cache, which has one type: the engine exits on two."""
+    context, target = case.profile.context, case.target
+    if target is None or context.k_type == context.v_type:
+        return None
+    is_latent = f"{target.architecture}.attention.key_length_mla" in target.header.metadata
+    if not is_latent and target.architecture != "deepseek4":
+        return None
+    return findings.error(
+        "cache-types-differ",
+        f"{target.path.name} keeps keys and values in one cache, so k_type {context.k_type} and v_type "
+        f"{context.v_type} cannot both be: the engine would exit while loading.",
+        expected="k_type and v_type alike",
+        observed=f"{context.k_type} and {context.v_type}",
+        evidence="latent attention in the file's header",
+        fixes=[Fix(f"Both {context.k_type}", {"context": {"v_type": context.k_type}})],
+    )
+
+
 def slots_too_many(case: LaunchCase) -> Finding | None:
     """The engine is compiled for at most 256 sequences and exits on more."""
     slots = case.profile.context.slots
@@ -178,6 +197,7 @@ RULES = (
     draft_tokens_zero,
     batch_too_small,
     slots_too_many,
+    cache_types_differ,
     ubatch_too_small,
     slots_divide_context,
     slots_share_context,
