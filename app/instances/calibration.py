@@ -1,13 +1,10 @@
 """Measured bytes of earlier launches, kept for the plans of later ones."""
 
-from collections.abc import Mapping
-
 from sqlmodel import Session, select
 
 from app.database import Database
 from app.instances.tables import CalibrationRow
-
-Measured = Mapping[str, Mapping[str, int]]
+from app.placement.calibration import Measured
 
 
 class CalibrationBook:

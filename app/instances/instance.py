@@ -61,7 +61,7 @@ class Instance:
             revision=launch.revision,
             engine_build=launch.engine.build,
             argv_hash=blake2b("\0".join(launch.flags).encode(), digest_size=8).hexdigest(),
-            device_set=",".join(launch.resolved.devices) or "cpu",
+            device_set=launch.resolved.device_set,
             method=launch.profile.speculation.method.value,
         )
         self._state = InstanceState.STARTING

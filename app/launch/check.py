@@ -2,27 +2,23 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 
 from app.findings import Finding, blocking
 from app.inventory.devices import Machine
 from app.inventory.engine import EngineFacts
-from app.launch.circumstances import Circumstances, OtherLaunches
+from app.launch.circumstances import Circumstances, Met
 from app.launch.dry_run import DryRuns
 from app.launch.files import ProfileFiles, read_profile_files
 from app.launch.notices import engine_refuses, not_witnessed, notices, rpc_held
-from app.launch.planning import Planner
+from app.launch.planning import Planner, planner_of
 from app.launch.report import Checked, Launch, report_of
-from app.launch.returning import with_returning
 from app.launch.witness import Refusal, Witness
 from app.llama_server.flags import launch_flags
-from app.llama_server.memory_options import memory_options
 from app.llama_server.probe import EngineProbe
 from app.llama_server.rules import judge_engine
 from app.placement.budgets import PlacementPlan
 from app.placement.calibration import Measured
 from app.placement.case import LaunchCase
-from app.placement.plan import planned_model
 from app.placement.resolve import ResolvedLaunch, resolve
 from app.placement.rules import judge
 from app.placement.rules.computed import with_computed_fixes
@@ -51,20 +47,16 @@ class LaunchCheck:
         engine = await self._probe.facts()
         files = await asyncio.to_thread(read_profile_files, profile, engine, self._now.model_dirs)
         is_here = machine is None
-        others = self._now.others(profile.id) if is_here else OtherLaunches({}, {})
-        if machine is None:
-            machine = with_returning(await self._now.machine(profile.env), others.returning)
-            engine = replace(engine, devices=machine.devices)
-        else:
-            engine = engine.elsewhere(machine.devices)
-        case = self._case(profile, engine, files, machine)
+        met = await self._now.meet(profile, engine, machine)
+        others = met.others
+        case = self._case(profile, files, met)
         resolved = resolve(case)
         rpc = tuple(self._now.rpc) if _may_use_rpc(profile) else ()
         own_flags = launch_flags(profile, resolved, files.paths(profile), rpc=rpc)
         flags = (*own_flags, *files.extra)
         verdicts = [*judge(case), *judge_engine(case, own_flags), *notices(profile)]
         measured = await self._earlier(profile, revision, engine, resolved) if is_here else {}
-        planner = self._planner(case, others, measured)
+        planner = planner_of(case, others.reserved, self._now.margin_bytes, measured)
         may_ask = is_here and files.target is not None and not blocking(verdicts, force=True)
         may_ask = may_ask and not (rpc and (others.holds_rpc or others.own_rpc))
         if rpc and others.holds_rpc:
@@ -75,38 +67,25 @@ class LaunchCheck:
         report = report_of(case, resolved, flags, planned, source, verdicts)
         if files.target is None or blocking(verdicts, force=force):
             return Checked(report)
-        return Checked(report, Launch(profile, revision, engine, flags, resolved, report))
+        return Checked(report, Launch(profile, revision, met.engine, flags, resolved, report))
 
-    def _case(self, profile: LaunchProfile, engine: EngineFacts, files: ProfileFiles, machine: Machine) -> LaunchCase:
+    def _case(self, profile: LaunchProfile, files: ProfileFiles, met: Met) -> LaunchCase:
         return LaunchCase(
             profile=profile,
-            machine=machine,
-            engine=engine,
+            machine=met.machine,
+            engine=met.engine,
             target=files.target,
             draft=files.draft,
             projector=files.projector,
             unreadable=files.problems,
             claims=self._now.claims(profile),
-            rpc=self._now.rpc,
             first_different_token=files.first_different_token,
         )
 
     async def _earlier(
         self, profile: LaunchProfile, revision: int, engine: EngineFacts, resolved: ResolvedLaunch
     ) -> Measured:
-        device_set = ",".join(resolved.devices) or "cpu"
-        return await asyncio.to_thread(self._now.measured, profile.id, revision, engine.build, device_set)
-
-    def _planner(self, case: LaunchCase, others: OtherLaunches, measured: Measured) -> Planner:
-        return Planner(
-            case=case,
-            reservations=others.reserved,
-            options=lambda profile: memory_options(profile.extra_args, case.engine.flags),
-            margin_bytes=self._now.margin_bytes,
-            target=planned_model(case.target) if case.target else None,
-            draft=planned_model(case.draft) if case.draft else None,
-            measured=measured,
-        )
+        return await asyncio.to_thread(self._now.measured, profile.id, revision, engine.build, resolved.device_set)
 
     async def _plan(
         self, planner: Planner, flags: tuple[str, ...], *, may_ask: bool

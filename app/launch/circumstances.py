@@ -1,10 +1,12 @@
 """What a launch is judged against: where files may lie, what there is, what else runs."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.inventory.devices import Machine
+from app.inventory.engine import EngineFacts
+from app.launch.returning import with_returning
 from app.placement.calibration import Measured
 from app.profiles.profile import LaunchProfile
 
@@ -25,6 +27,15 @@ class OtherLaunches:
 
 
 @dataclass(frozen=True, slots=True)
+class Met:
+    """What one launch meets: the machine, the engine as it is there, and what else runs."""
+
+    machine: Machine
+    engine: EngineFacts
+    others: OtherLaunches
+
+
+@dataclass(frozen=True, slots=True)
 class Circumstances:
     """Asked afresh for each check.
 
@@ -41,3 +52,11 @@ class Circumstances:
     machine: Callable[[Mapping[str, str]], Awaitable[Machine]]
     others: Callable[[str], OtherLaunches]
     measured: Callable[[str, int, str, str], Measured]
+
+    async def meet(self, profile: LaunchProfile, engine: EngineFacts, elsewhere: Machine | None) -> Met:
+        """What a launch of this profile meets here and now, or on a machine `elsewhere`, where nothing of ours runs."""
+        if elsewhere is not None:
+            return Met(elsewhere, engine.elsewhere(elsewhere.devices), OtherLaunches({}, {}))
+        others = self.others(profile.id)
+        machine = with_returning(await self.machine(profile.env), others.returning)
+        return Met(machine, replace(engine, devices=machine.devices), others)

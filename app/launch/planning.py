@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from app.findings import Finding
 from app.launch.reconcile import HOST, reconcile
 from app.launch.witness import Witness
+from app.llama_server.memory_options import memory_options
 from app.placement.budgets import TERMS, PlacementPlan
 from app.placement.calibration import Measured, calibrated
 from app.placement.case import LaunchCase
 from app.placement.options import EngineOptions
-from app.placement.plan import PlannedModel, plan
+from app.placement.plan import PlannedModel, plan, planned_model
 from app.placement.resolve import resolve
 from app.profiles.profile import LaunchProfile
 
@@ -55,6 +56,21 @@ class Planner:
         planned, shown = self._estimate(), self._estimate(is_dry_run=True)
         reconciled = reconcile(_table(planned), witness, excess_compute_bytes=_excess(planned, shown))
         return calibrated(_with_table(planned, reconciled.table), self.measured), list(reconciled.findings)
+
+
+def planner_of(
+    case: LaunchCase, reservations: Mapping[str, int], margin_bytes: int, measured: Measured | None = None
+) -> Planner:
+    """The planner of a case; looks through the headers of its models."""
+    return Planner(
+        case=case,
+        reservations=reservations,
+        options=lambda profile: memory_options(profile.extra_args, case.engine.flags),
+        margin_bytes=margin_bytes,
+        target=planned_model(case.target) if case.target else None,
+        draft=planned_model(case.draft) if case.draft else None,
+        measured=measured or {},
+    )
 
 
 def _table(planned: PlacementPlan) -> dict[str, Mapping[str, int]]:

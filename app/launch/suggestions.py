@@ -8,14 +8,11 @@ from app.inventory.devices import Machine
 from app.inventory.models import ModelFile, ModelKind, read_model, resolve_model_path
 from app.inventory.vocabulary import first_different_token
 from app.launch.check import LaunchCheck
-from app.launch.circumstances import Circumstances, OtherLaunches
-from app.launch.planning import Planner
+from app.launch.circumstances import Circumstances
+from app.launch.planning import planner_of
 from app.launch.report import PlacementReport, Verdict
-from app.launch.returning import with_returning
-from app.llama_server.memory_options import memory_options
 from app.llama_server.probe import EngineProbe
 from app.placement.case import LaunchCase
-from app.placement.plan import planned_model
 from app.placement.suggest import Suggestion, suggest
 from app.profiles.profile import LaunchProfile
 
@@ -44,16 +41,9 @@ class LaunchSuggestions:
         read, EngineError when there is no engine to ask.
         """
         engine = await self._probe.facts()
-        others = self._now.others(wish.id) if machine is None else OtherLaunches({}, {})
-        met = machine or with_returning(await self._now.machine(wish.env), others.returning)
-        case = LaunchCase(
-            profile=wish,
-            machine=met,
-            engine=replace(engine, devices=met.devices) if machine is None else engine.elsewhere(met.devices),
-            claims=self._now.claims(wish),
-            rpc=self._now.rpc,
-        )
-        found = await asyncio.to_thread(self._search, case, others.reserved)
+        met = await self._now.meet(wish, engine, machine)
+        case = LaunchCase(profile=wish, machine=met.machine, engine=met.engine, claims=self._now.claims(wish))
+        found = await asyncio.to_thread(self._search, case, met.others.reserved)
         checked = [
             CheckedSuggestion(
                 each.profile,
@@ -78,15 +68,7 @@ class LaunchSuggestions:
             projector=self._read(wish.projector) if wish.projector else None,
             first_different_token=different,
         )
-        planner = Planner(
-            case=case,
-            reservations=reserved,
-            options=lambda profile: memory_options(profile.extra_args, case.engine.flags),
-            margin_bytes=self._now.margin_bytes,
-            target=planned_model(target),
-            draft=planned_model(draft) if draft else None,
-        )
-        return suggest(case, planner.plan)
+        return suggest(case, planner_of(case, reserved, self._now.margin_bytes).plan)
 
     def _read(self, path: str) -> ModelFile:
         return read_model(resolve_model_path(path, self._now.model_dirs))

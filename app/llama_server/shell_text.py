@@ -33,11 +33,6 @@ class ShellText:
     joined: tuple[str, ...] = ()
 
 
-def split_text(text: str) -> list[str]:
-    """The words of all commands in a text, one after another. Raises CommandLineInvalid."""
-    return [word for command in read_text(text).commands for word in command]
-
-
 def read_text(text: str) -> ShellText:
     """Split a text into commands. Raises CommandLineInvalid where a quote is never closed."""
     scanner = _Scanner(text.replace("\r\n", "\n"))

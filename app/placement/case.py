@@ -28,5 +28,4 @@ class LaunchCase:
     projector: ModelFile | None = None
     unreadable: Sequence[Finding] = ()
     claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    rpc: Sequence[str] = ()
     first_different_token: int | None = None

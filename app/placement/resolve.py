@@ -32,6 +32,11 @@ class ResolvedLaunch:
     draft_tokens_max: int
     prompt_cache_bytes: int
 
+    @property
+    def device_set(self) -> str:
+        """The devices as records name them: joined by commas, or `cpu`."""
+        return ",".join(self.devices) or "cpu"
+
 
 def resolve(case: LaunchCase) -> ResolvedLaunch:
     """Decide what the profile leaves open."""

@@ -1,7 +1,7 @@
 """Bytes of weights by place, once every unit has one: overrides, tied embeddings, what the host repacks."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.inventory.ggml_types import tensor_type_name
@@ -216,8 +216,3 @@ def _unit(name: str, output: int) -> int:
 def model_bytes(model: ModelFile) -> int:
     """All tensors of a model together, without padding."""
     return sum(tensor.n_bytes for tensor in model.tensors.values())
-
-
-def experts_by_layer(table: WeightTable) -> Mapping[int, int]:
-    """Bytes of the routed experts of each layer that has any."""
-    return {layer: n_bytes for layer, n_bytes in enumerate(table.expert_bytes) if n_bytes}
