@@ -67,6 +67,10 @@ class Service:
         if seen != wanted:
             raise RowsMissing(f"the service says {seen}, expected {wanted}")
 
+    def start_another(self, profile_id: str) -> None:
+        """One more instance on an echo engine of its own. RuntimeError where it does not come up."""
+        _start(self.client, profile_id)
+
     def _get(self, path: str) -> httpx.Response:
         return self.client.get(path).raise_for_status()
 
@@ -99,11 +103,15 @@ def running_service(folder: Path) -> Iterator[Service]:
         client = stack.enter_context(
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_DEADLINE_SECONDS, trust_env=False)
         )
-        _ask(client, "/profiles", {"id": PROFILE, "target": {"path": "target.gguf"}})
-        instance = _ask(client, f"/profiles/{PROFILE}/start?wait=true&timeout_seconds=15")
-        if instance["state"] != "ready" or instance["degradations"]:
-            raise RuntimeError(f"the echo engine is not taken for an engine: {instance}")
+        _start(client, PROFILE)
         yield Service(port, process.pid, folder / "data" / "paceline.db", client)
+
+
+def _start(client: httpx.Client, profile_id: str) -> None:
+    _ask(client, "/profiles", {"id": profile_id, "target": {"path": "target.gguf"}})
+    instance = _ask(client, f"/profiles/{profile_id}/start?wait=true&timeout_seconds=15")
+    if instance["state"] != "ready" or instance["degradations"]:
+        raise RuntimeError(f"the echo engine is not taken for an engine: {instance}")
 
 
 def _ask(client: httpx.Client, path: str, document: dict[str, Any] | None = None) -> dict[str, Any]:

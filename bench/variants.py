@@ -4,6 +4,7 @@ Run as `python -m bench.variants NAME PORT SOCKET`; all but `answer` forward to 
 """
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 
 import aiohttp
@@ -13,6 +14,7 @@ import uvicorn
 from app.errors import PacelineError
 from app.events import EventBus
 from app.identifiers import TimeOrderedIds
+from app.instances.holds import Holds
 from app.instances.lease import LaunchContext, Lease, Upstream
 from app.proxy.asgi import Answer, Header, Receive, Scope, Send, send_answer
 from app.proxy.headers import request_head
@@ -97,12 +99,21 @@ def relay(socket_path: str) -> App:
     """The relay and its events, which nobody hears."""
     upstream = Upstream(1, "bench-key", socket_path=socket_path)
 
+    holds = Holds(time.monotonic, lambda: None)
+
+    def lend(_: str) -> Lease:
+        return holds.take(upstream, _CONTEXT)
+
+    async def lend_later(profile_id: str) -> Lease:
+        return lend(profile_id)
+
     def render_error(error: PacelineError) -> Answer:
         return Answer(502, [(b"content-type", b"text/plain")], error.message.encode())
 
     return Relay(
         names=lambda: {"bench": "bench"},
-        lease=lambda _: Lease(upstream, _CONTEXT, lambda: None),
+        lease=lend,
+        lease_when_ready=lend_later,
         models=list,
         publish=EventBus().publish,
         render_error=render_error,

@@ -1,14 +1,19 @@
-"""Bytes as findings write them."""
+"""Amounts as findings and people's pictures write them."""
 
 from collections.abc import Mapping
 
 _MIB = 1 << 20
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 slot`, `2 slots`: `noun` in the singular, one whose plural ends in s."""
+    return f"{count} {noun}{'' if abs(count) == 1 else 's'}"
+
+
 def mib(n_bytes: int) -> str:
     """Whole MiB; less than one, or a shortage of less, in bytes."""
     if 0 < abs(n_bytes) < _MIB:
-        return f"{n_bytes} byte{'' if abs(n_bytes) == 1 else 's'}"
+        return counted(n_bytes, "byte")
     whole = abs(n_bytes) // _MIB
     return f"{'-' if n_bytes < 0 else ''}{whole:,} MiB"
 

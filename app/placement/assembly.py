@@ -6,6 +6,7 @@ from itertools import groupby
 
 from app.inventory.models import ModelFile, ModelKind
 from app.placement import extras
+from app.placement.adapters import place_adapters
 from app.placement.budgets import HOST_NAME, LayerSpan
 from app.placement.case import LaunchCase
 from app.placement.compute import PlacedCompute, place_compute
@@ -14,10 +15,19 @@ from app.placement.drafter import READING_KINDS, add_read_states, inherited_size
 from app.placement.graph import Graph
 from app.placement.layers import HOST, Layout, assign
 from app.placement.ledger import Ledger
+from app.placement.op_offload import add_visiting_weights, visited_device
 from app.placement.options import EngineOptions
 from app.placement.resolve import NO_DEVICE, ResolvedLaunch
 from app.placement.shape import ModelShape, shape_of
-from app.placement.weights import Overrides, PlacedWeights, WeightTable, parse_override, place_weights, weight_table
+from app.placement.weights import (
+    Overrides,
+    PlacedWeights,
+    WeightTable,
+    device_of_buffer,
+    parse_override,
+    place_weights,
+    weight_table,
+)
 from app.profiles.profile import CacheType
 from app.speculative.parameters import Method, longest_draft
 
@@ -62,7 +72,11 @@ class Assembly:
         self._overrides = Overrides(
             placement.cpu_moe_layers,
             options.cpu_ffn_layers,
-            tuple(entry for text in placement.override_tensor for entry in parse_override(text)),
+            tuple(
+                (pattern, device_of_buffer(buffer, case.machine.devices))
+                for text in placement.override_tensor
+                for pattern, buffer in parse_override(text)
+            ),
         )
         self._layout = assign(
             target.shape.unit_count,
@@ -119,7 +133,16 @@ class Assembly:
         compute = place_compute(self._graph)
         if not self._is_dry_run and not _READING_METHODS.isdisjoint(self._methods):
             add_read_states(self._graph, compute)
+        if self._options.offloads_ops:
+            add_visiting_weights(self._graph, self._target.table.visits, compute)
         self._add_compute("compute", shape, layout, compute)
+
+    def unproven(self) -> Iterator[str]:
+        """What is planned by the engine's source, because no device of that kind was measured."""
+        visited = visited_device(self._graph) if self._options.offloads_ops else None
+        if visited is not None:
+            name = self._layout.devices[visited]
+            yield f"op offload: room on {name} for weights of the host that visit it; such a device was not measured"
 
     def place_drafter(self, draft: PlannedModel | None) -> list[str]:
         """The draft model, or the context of the target's MTP layers; what is not known of it."""
@@ -134,6 +157,8 @@ class Assembly:
         if method is Method.MTP:
             size = inherited_size(self._size, "f16", "f16", self._size.slots)
             context, compute = place_mtp(self._graph, size)
+            if self._options.offloads_ops:
+                add_visiting_weights(self._graph, self._target.table.visits, compute, nextn=True)
             self._add_context(self._layout, context, "draft_kv_cache", "draft_kv_cache")
             self._add_compute("draft_compute", self._target.shape, self._layout, compute)
         return []
@@ -143,6 +168,10 @@ class Assembly:
         shape, size, ledger = self._target.shape, self._size, self._ledger
         projector_device = self._projector_device() if projector is not None else None
         ledger.add("projector", projector_device, extras.projector_bytes(projector))
+        if self._case.adapters:
+            # Under weights and compute they would be taken for what the engine's dry run is to confirm.
+            beside = place_adapters(self._case.adapters, shape, self._layout, self._overrides, size)
+            ledger.add_all("overhead", self._layout.devices, beside.device_bytes, beside.host_bytes)
         cached = self._options.expert_cache_bytes if self._layout.used else 0
         for share, name in zip(self._layout.shares, self._layout.devices, strict=True):
             ledger.add("overhead", name, round(cached * share / sum(self._layout.shares)))
@@ -256,6 +285,8 @@ def unknowns(case: LaunchCase, options: EngineOptions, target: ModelShape) -> It
         yield "split mode tensor: how heads and rows are rounded to shares; buffers are counted in full on every device"
     if case.profile.projector is not None:
         yield "the projector's buffers: a bound for the largest image is taken"
+    if case.adapters:
+        yield "adapters: the engine's dry run does not see them, and of their products a bound is taken"
     if not options.kv_on_devices:
         yield "without KV offload, how the cache of a layer is packed on its device"
     if case.draft is not None and case.draft.kind is ModelKind.UNKNOWN:

@@ -1,7 +1,7 @@
 """PlacementPlan: the bytes of every device and of the host, by what they are for. Values only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -25,7 +25,8 @@ class DeviceBudget:
     """One device. `terms` has every name of `TERMS` and adds up to `required_bytes`.
 
     `reserved_bytes` is promised to others and, on a device that shares the host's memory, what the host part of this
-    launch keeps. `is_known` is false where the engine does not tell the device's memory: its headroom says nothing.
+    launch keeps: `shares_host`. `is_known` is false where the engine does not tell the device's memory: its headroom
+    says nothing.
     """
 
     name: str
@@ -35,6 +36,7 @@ class DeviceBudget:
     margin_bytes: int
     terms: Mapping[str, int]
     is_known: bool = True
+    shares_host: bool = False
 
     @property
     def required_bytes(self) -> int:
@@ -126,6 +128,33 @@ class PlacementPlan:
     def device(self, name: str) -> DeviceBudget | None:
         """The budget of one device."""
         return next((device for device in self.devices if device.name == name), None)
+
+    def with_terms(
+        self, devices: Mapping[str, Mapping[str, int]], host: Mapping[str, int], mapped_bytes: int
+    ) -> "PlacementPlan":
+        """The same layout with other bytes by term; a device that is not named keeps its own.
+
+        What the host and the devices that share its memory take more, the others of them find promised.
+        """
+        resized = [replace(old, terms=terms(**devices.get(old.name, old.terms))) for old in self.devices]
+        grown_bytes = {
+            new.name: new.required_bytes - old.required_bytes
+            for new, old in zip(resized, self.devices, strict=True)
+            if new.shares_host
+        }
+        on_shared = sum(grown_bytes.values())
+        settled = replace(
+            self.host,
+            terms=terms(**host),
+            mapped_bytes=mapped_bytes,
+            reserved_bytes=self.host.reserved_bytes + on_shared,
+        )
+        beside = settled.resident_bytes - self.host.resident_bytes + on_shared
+        budgets = [
+            replace(new, reserved_bytes=new.reserved_bytes + beside - grown_bytes[new.name]) if new.shares_host else new
+            for new in resized
+        ]
+        return replace(self, devices=budgets, host=settled)
 
 
 def terms(**known: int) -> Mapping[str, int]:

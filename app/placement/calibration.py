@@ -1,7 +1,6 @@
 """What earlier launches really took corrects the terms that are only estimated. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from app.placement.budgets import HOST_NAME, PlacementPlan
 
@@ -20,5 +19,5 @@ def calibrated(planned: PlacementPlan, measured: Measured) -> PlacementPlan:
         known = {term: used for term, used in measured.get(name, {}).items() if term in ESTIMATED_TERMS}
         return {**terms, **known}
 
-    devices = [replace(device, terms=corrected(device.name, device.terms)) for device in planned.devices]
-    return replace(planned, devices=devices, host=replace(planned.host, terms=corrected(HOST_NAME, planned.host.terms)))
+    devices = {device.name: corrected(device.name, device.terms) for device in planned.devices}
+    return planned.with_terms(devices, corrected(HOST_NAME, planned.host.terms), planned.host.mapped_bytes)

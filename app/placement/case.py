@@ -6,8 +6,20 @@ from dataclasses import dataclass, field
 from app.findings import Finding
 from app.inventory.devices import Machine
 from app.inventory.engine import EngineFacts
-from app.inventory.models import ModelFile
+from app.inventory.models import ModelFile, ModelKind
 from app.profiles.profile import LaunchProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A file that changes the target without being one: `kind`, LoRA or control vector, is what its `flag` makes of it.
+
+    What the file really is, its own kind says.
+    """
+
+    flag: str
+    kind: ModelKind
+    file: ModelFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,7 @@ class LaunchCase:
     target: ModelFile | None = None
     draft: ModelFile | None = None
     projector: ModelFile | None = None
+    adapters: Sequence[Adapter] = ()
     unreadable: Sequence[Finding] = ()
     claims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     first_different_token: int | None = None

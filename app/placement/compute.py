@@ -2,15 +2,18 @@
 
 The scheduler reserves a worst-case graph once. What it then holds on a device comes to: the attention masks and the
 hidden states that cross between devices (held four times where batches are pipelined), and the widest moment of the
-widest layer. The figures below were fitted to dry runs of llama.cpp build 11434 and are checked against them in the
-tests; weights and caches are exact, these are within some tens of MiB.
+widest layer. Where experts are on the host, the engine's packing is followed tensor by tensor (`arena`). The other
+figures were fitted to dry runs of llama.cpp build 11434; all are checked against them in the tests. Weights and caches
+are exact, these are within some tens of MiB.
 """
 
 from dataclasses import dataclass
 
 from app.placement.attention_kinds import PARALLEL
 from app.placement.context import row_bytes
+from app.placement.device_feed import visited_bytes
 from app.placement.graph import Graph
+from app.placement.host_feed import moved_feed_bytes
 from app.placement.layers import HOST
 from app.placement.scratch import (
     attention_bytes,
@@ -56,13 +59,18 @@ def _device_bytes(graph: Graph, device: int, *, is_first: bool) -> int:
         # The output alone: its norm and logits, and the hidden states of the rows that are asked for.
         return logits + (10 * hidden if graph.shape.compressed else min(2 * hidden, 16 << 20)) if logits else 0
     crossing = _crossing_states(graph, is_first=is_first) * hidden
-    need = masks + crossing + _widest(graph, units)
+    is_visited = is_first and not graph.moved.experts.isdisjoint(units)
+    need = masks + crossing + _widest(graph, units, is_visited=is_visited)
     if graph.shape.architecture in PARALLEL:
         need += hidden if is_first or graph.is_pipelined else 2 * hidden
+    if is_visited or (graph.shape.recurrent and not graph.moved.experts.isdisjoint(units)):
+        need = max(need, visited_bytes(graph, units))
     if not is_first:
         need += _after_host_bytes(graph, units)
     if not graph.size.is_on_devices:
-        need = max(need + hidden, _visiting_cache_bytes(graph, units, is_first=is_first))
+        need = max(need + hidden, visiting_cache_bytes(graph, units, is_first=is_first))
+        if is_visited:
+            need = max(need, masks + crossing + _visits_bytes(graph, units))
     before_output = masks + (crossing if is_first or copies == 1 else crossing - 2 * hidden)
     return max(need, before_output + logits)
 
@@ -80,7 +88,7 @@ def _crossing_states(graph: Graph, *, is_first: bool) -> int:
     return 4 if is_first else 2
 
 
-def _widest(graph: Graph, units: list[int]) -> int:
+def _widest(graph: Graph, units: list[int], *, is_visited: bool = False) -> int:
     """The widest moment of any layer on one device.
 
     The last layer of the trunk feeds only the rows that are asked for. Where inputs are held once, the masks are given
@@ -95,6 +103,8 @@ def _widest(graph: Graph, units: list[int]) -> int:
             continue
         if graph.moved.has(unit):
             widest = max(widest, without_experts_bytes(batch, layer))
+            continue
+        if is_visited:
             continue
         feed = feed_forward_bytes(batch, layer, is_pipelined=graph.is_pipelined)
         if unit == units[-1] and not graph.is_pipelined:
@@ -111,10 +121,17 @@ def _after_host_bytes(graph: Graph, units: list[int]) -> int:
         return 0
     shape, hidden, first = graph.shape, graph.batch.hidden_bytes, graph.shape.layers[units[0]]
     more = hidden if shape.latent else 0
+    if first.feed.used == 1 and units[0] not in graph.moved.experts:
+        # The output of a single expert is copied once more.
+        more += hidden
     before = units[0] - 1
     if before >= 0 and graph.layout.units[before] is HOST and first.feed.expert:
-        more += hidden if first.feed.shared else 4 * hidden
+        more += _after_host_layers_bytes(graph, units)
     layer = shape.layers[units[-1]]
+    if not graph.size.flash_attention and not shape.latent:
+        # What came in, and what is summed up behind a visit, lies in the way of the scores.
+        visits = 4 if layer.feed.shared else 3
+        more += hidden if graph.moved.experts.isdisjoint(units) else (1 + visits) * hidden
     if shape.latent:
         if not graph.moved.experts.isdisjoint(units):
             more += layer.heads * shape.latent.key_length * graph.batch.value_bytes
@@ -123,7 +140,34 @@ def _after_host_bytes(graph: Graph, units: list[int]) -> int:
             more += 2 * hidden
         elif graph.size.flash_attention:
             more += _visiting_experts_bytes(graph, units)
+            if units[0] in graph.moved.experts:
+                more = max(more, _own_feeds_bytes(graph, units) - _widest(graph, units))
     return more
+
+
+def _after_host_layers_bytes(graph: Graph, units: list[int]) -> int:
+    """Behind layers of the host: its states come in apart; and if experts are there too, what these put out visits."""
+    batch, hidden, layers = graph.batch, graph.batch.hidden_bytes, [graph.shape.layers[unit] for unit in units]
+    is_shared, widest = bool(layers[0].feed.shared), _widest(graph, units)
+    if units[0] not in graph.moved.experts:
+        return hidden if is_shared else 4 * hidden
+    need = 2 * hidden + routed_output_bytes(batch, layers[0])
+    if layers[0].is_normed and not is_shared:
+        need = max(need, hidden + routed_output_bytes(batch, layers[0]) + attention_bytes(batch, layers[0]))
+    return max(0, need - widest, _own_feeds_bytes(graph, units) - widest)
+
+
+def _own_feeds_bytes(graph: Graph, units: list[int]) -> int:
+    """Layers of a device that have their experts, behind ones that have not: the states lie apart."""
+    own = [graph.shape.layers[unit] for unit in units if not graph.moved.has(unit) and unit != graph.trunk - 1]
+    return max(
+        (
+            (1 if layer.feed.shared else 4) * graph.batch.hidden_bytes
+            + feed_forward_bytes(graph.batch, layer, is_pipelined=False, is_alone=True)
+            for layer in own
+        ),
+        default=0,
+    )
 
 
 def _visiting_experts_bytes(graph: Graph, units: list[int]) -> int:
@@ -136,7 +180,7 @@ def _visiting_experts_bytes(graph: Graph, units: list[int]) -> int:
     return max(hidden, together - _widest(graph, units))
 
 
-def _visiting_cache_bytes(graph: Graph, units: list[int], *, is_first: bool) -> int:
+def visiting_cache_bytes(graph: Graph, units: list[int], *, is_first: bool) -> int:
     """Without KV offload the keys and values of a layer come to its device, and queries and results travel.
 
     How the engine packs them varies with the widths by up to the cache of one layer; beyond `_PACKED_BYTES` that is
@@ -160,6 +204,21 @@ def _visiting_cache_bytes(graph: Graph, units: list[int], *, is_first: bool) -> 
     return batch.mask_bytes + most + (2 if is_first else 3) * batch.hidden_bytes
 
 
+def _visits_bytes(graph: Graph, units: list[int]) -> int:
+    """Without KV offload the masks come behind the first layer's queries, and the experts' outputs behind both.
+
+    The cache of a layer takes the room of queries that are done with, unless it is wider than they.
+    """
+    batch, size, layer = graph.batch, graph.size, graph.shape.layers[units[0]]
+    cells, queries = batch.cells(layer) * size.streams, layer.query_width * batch.value_bytes
+    keys, values = row_bytes(size.k_type, layer.k_width) * cells, row_bytes(size.v_type, layer.v_width) * cells
+    own = [graph.shape.layers[unit] for unit in units if not graph.moved.has(unit)]
+    apart = [feed_forward_bytes(batch, feeding, is_pipelined=False, is_alone=True) for feeding in own]
+    beside = [feed_forward_bytes(batch, feeding, is_pipelined=False) for feeding in own]
+    packed = keys + values if keys > queries and (layer.is_normed or own) else 0
+    return 2 * queries + packed + routed_output_bytes(batch, layer) + max(apart, default=0) - max(beside, default=0)
+
+
 def _host_bytes(graph: Graph) -> int:
     """The host holds the inputs; layers, experts and states there need their room too."""
     shape, batch = graph.shape, graph.batch
@@ -179,13 +238,7 @@ def _host_bytes(graph: Graph) -> int:
             if unit != graph.trunk - 1:
                 widest = max(widest, feed_forward_bytes(batch, layer, is_pipelined=False))
         need = masks + entered + widest
-    moved = (graph.moved.experts | graph.moved.dense) - set(units)
-    if moved:
-        waits = _has_attention_after(graph, min(moved))
-        layers = (shape.layers[unit] for unit in moved)
-        widest = max(feed_forward_bytes(batch, layer, is_pipelined=False, is_alone=not waits) for layer in layers)
-        need = max(need, (masks + 2 * hidden if waits else 4 * hidden) + widest)
-    return need + _host_states_bytes(graph)
+    return max(need, moved_feed_bytes(graph)) + _host_states_bytes(graph)
 
 
 def _host_states_bytes(graph: Graph) -> int:
@@ -196,41 +249,3 @@ def _host_states_bytes(graph: Graph) -> int:
     if recurrent.is_scan:
         return recurrent.state_values * graph.batch.value_bytes
     return 3 * recurrent.conv_width * graph.batch.value_bytes if graph.size.rollback_states else 0
-
-
-def _has_attention_after(graph: Graph, unit: int) -> bool:
-    """Whether another device still waits for the masks when the host runs the experts of this layer."""
-    place = graph.layout.units[unit]
-    return any(other not in (place, HOST) for other in graph.layout.units[unit : graph.trunk])
-
-
-def place_mtp_compute(graph: Graph) -> PlacedCompute:
-    """The buffers of the context that drafts with the MTP layer: one block on the device that holds it."""
-    shape, batch, layout = graph.shape, graph.batch, graph.layout
-    placed = PlacedCompute([0] * len(layout.devices))
-    if not shape.nextn_layers:
-        return placed
-    unit = graph.trunk
-    layer, place = shape.layers[unit], layout.units[unit]
-    hidden, masks, copies = batch.hidden_bytes, batch.mask_bytes, graph.copies
-    attention = masks + 3 * hidden + attention_bytes(batch, layer)
-    feed = 3 * hidden + feed_forward_bytes(batch, layer, is_pipelined=False) + (4 << 20)
-    inputs = copies * (masks + hidden) + hidden
-    placed.host_bytes = inputs
-    if not graph.size.is_on_devices:
-        visit = _visiting_cache_bytes(graph, [unit], is_first=True)
-        attention = max(attention, visit)
-    if place is HOST:
-        placed.host_bytes = max(inputs, attention, feed)
-    elif unit in graph.moved.experts:
-        placed.device_bytes[place] = attention
-        placed.host_bytes = max(inputs, feed)
-    else:
-        logits = masks + 2 * hidden + graph.logits_bytes
-        if graph.is_pipelined:
-            attention, feed = attention + (copies - 1) * masks, feed + copies * masks - 3 * hidden // 2
-            attention, feed, logits = (n_bytes + 8 * hidden for n_bytes in (attention, feed, logits))
-        placed.device_bytes[place] = max(attention, feed, logits)
-    if layout.is_shared and place is not HOST:
-        placed.device_bytes = [placed.device_bytes[0]] * len(layout.devices)
-    return placed

@@ -7,10 +7,11 @@ not its offloaded layers, cache types and overrides.
 from dataclasses import dataclass, replace
 
 from app.inventory.models import ModelKind
-from app.placement.compute import PlacedCompute, place_compute, place_mtp_compute
+from app.placement.compute import PlacedCompute, place_compute
 from app.placement.context import ContextSize, PlacedContext, place_context
 from app.placement.graph import Graph, Moved
 from app.placement.layers import HOST, Layout
+from app.placement.mtp_compute import place_mtp_compute
 from app.placement.shape import ModelShape
 from app.placement.weights import Overrides, PlacedWeights, WeightTable, place_weights
 from app.profiles.profile import CacheType

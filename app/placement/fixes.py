@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from app.findings import Fix
-from app.placement.amounts import mib
+from app.placement.amounts import counted, mib
 from app.placement.assembly import PlannedModel, planned_model
 from app.placement.cache_types import packed_cache
 from app.placement.draft_precision import saved_bytes
@@ -103,7 +103,7 @@ class DeviceFixes:
         if speculation.method is not Method.NONE and not speculation.method.is_ngram:
             fewer = largest(1, speculation.draft_tokens_max - 1, lambda count: of(_draft_tokens(count)).fits)
             if fewer is not None:
-                yield f"Draft at most {fewer} tokens", of(_draft_tokens(fewer))
+                yield f"Draft at most {counted(fewer, 'token')}", of(_draft_tokens(fewer))
         for size in _MICRO_BATCHES:
             if size < self._profile.context.ubatch_size:
                 trial = of({"context": {"ubatch_size": size}})
@@ -256,4 +256,4 @@ def _experts(count: int) -> Patch:
 
 
 def _experts_text(count: int) -> str:
-    return f"Keep the experts of {count} layers on the host"
+    return f"Keep the experts of {counted(count, 'layer')} on the host"

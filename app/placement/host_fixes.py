@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from app.findings import Fix
+from app.placement.amounts import counted
 from app.placement.budgets import HostBudget
 from app.placement.fixes import DeviceFixes
 from app.placement.resolve import resolve
@@ -39,7 +40,8 @@ class HostFixes:
         smaller = smaller_prompt_cache(self._case, self._profile, -left)
         if smaller is not None:
             size = smaller["context"]["prompt_cache_bytes"]
-            yield f"A prompt cache of {size >> 20} MiB" if size else "No prompt cache", self._trials.plain(smaller)
+            trial = self._trials.with_prompt_cache(smaller)
+            yield f"A prompt cache of {size >> 20} MiB" if size else "No prompt cache", trial
 
     def _devices_take(self) -> Iterator[tuple[str, Trial]]:
         """Fewer layers' experts on the host, as far as devices have room under this split or the best one."""
@@ -64,7 +66,7 @@ class HostFixes:
             trial = with_experts(count)
             split = trial.patch["placement"].get("tensor_split")
             how = f", and divide the layers {','.join(map(str, split))}" if split else ""
-            yield f"Keep the experts of only {count} layers on the host{how}", trial
+            yield f"Keep the experts of only {counted(count, 'layer')} on the host{how}", trial
 
     def _context_gives(self) -> Iterator[tuple[str, Trial]]:
         context, tokens = self._profile.context, resolve(self._case).context_size

@@ -86,6 +86,7 @@ class Ledger:
             margin_bytes=margin_bytes,
             terms=used,
             is_known=device.total_bytes > 0 or free > 0,
+            shares_host=device.integrated,
         )
 
     def _reserved(self, name: str) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.findings import Severity
+from app.findings import Finding, Severity
 from app.inventory.models import ModelFile, ModelKind
 from app.placement.case import LaunchCase
 from app.placement.drafting import trained_draft_tokens
@@ -22,6 +22,8 @@ _DRAFT_TOKENS: Final[Mapping[Method, int]] = {
     Method.EAGLE3: 3,
     Method.MTP: 3,
 }
+# It works, and is slower than no draft.
+_POINTLESS: Final = frozenset({"draft-is-target"})
 _OFFLOADED_TOKENS_MAX: Final = 7
 _OFFLOADED_PROBABILITY_MIN: Final = 0.6
 
@@ -58,22 +60,39 @@ class UsableMethod:
         return {"speculation": speculation}
 
 
-def usable_methods(case: LaunchCase) -> tuple[list[UsableMethod], list[str]]:
-    """The methods, the draft model's first and none at all last; and why the draft model cannot be used.
+def usable_methods(case: LaunchCase) -> tuple[list[UsableMethod], list[Finding]]:
+    """The methods, the draft model's first and none at all last; and why a drafter that is asked for is not among them.
 
     A method is tried on the rules that know no bytes; what they say of the profile without speculation does not count.
     """
     plain = UsableMethod(Method.NONE, {"method": "none", "draft": None})
-    known = set(_errors(case, plain))
+    known = {found.rule for found in _doubts(case, _patch_of(case, plain))}
+    of_the_files = _of_the_files(case)
     usable: list[UsableMethod] = []
-    refused: list[str] = []
-    for candidate in _of_the_files(case):
-        new = {rule: text for rule, text in _errors(case, candidate).items() if rule not in known}
-        if not new:
+    left_out: list[Finding] = []
+    for candidate in of_the_files:
+        doubts = [found for found in _doubts(case, _patch_of(case, candidate)) if found.rule not in known]
+        if not doubts:
             usable.append(candidate)
-        elif candidate.has_draft_model:
-            refused += new
-    return [*usable, plain], refused
+        elif _is_asked_for(case, candidate):
+            left_out += doubts
+    wish = None if any(_is_asked_for(case, each) for each in of_the_files) else _wish_of(case)
+    if wish is not None:
+        left_out += [found for found in _doubts(case, wish) if found.rule not in known]
+    return [*usable, plain], left_out
+
+
+def _is_asked_for(case: LaunchCase, method: UsableMethod) -> bool:
+    said = case.profile.speculation
+    return method.has_draft_model if said.draft is not None else method.method is said.method
+
+
+def _wish_of(case: LaunchCase) -> Patch | None:
+    """A drafter that is asked for, of which the files have none; None where they need none."""
+    said = case.profile.speculation
+    if said.draft is not None and not said.method.takes_draft_model:
+        return {"speculation": {"method": Method.DRAFT.value}}
+    return {} if said.method.takes_draft_model else None
 
 
 def _of_the_files(case: LaunchCase) -> list[UsableMethod]:
@@ -106,11 +125,16 @@ def _with_limits(
     return UsableMethod(method, limits | ({"takes_threshold": takes} if draft is not None else {}))
 
 
-def _errors(case: LaunchCase, method: UsableMethod) -> Mapping[str, str]:
-    """What the rules refuse, all of it on the first device, or on the host."""
+def _patch_of(case: LaunchCase, method: UsableMethod) -> Patch:
+    names = case.machine.device_names
+    return method.patch(names[0] if names else "none")
+
+
+def _doubts(case: LaunchCase, patch: Patch) -> list[Finding]:
+    """What the rules refuse, or find pointless, all of it on the first device, or on the host."""
     names = case.machine.device_names
     placement = {"devices": [names[0] if names else "none"], "split_mode": "none", "main_gpu": 0, "tensor_split": None}
-    patch = {**method.patch(names[0] if names else "none"), "placement": {**placement, "gpu_layers": "all"}}
-    profile = parse_profile(merge_patch(document_of(case.profile), patch))
+    document = merge_patch(document_of(case.profile), patch)
+    profile = parse_profile(merge_patch(document, {"placement": {**placement, "gpu_layers": "all"}}))
     found = judge(case_with(case, profile))
-    return {finding.rule: finding.message for finding in found if finding.severity is Severity.ERROR}
+    return [one for one in found if one.severity is Severity.ERROR or one.rule in _POINTLESS]

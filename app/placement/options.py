@@ -9,7 +9,8 @@ class EngineOptions:
 
     `maps_files` is false where weights are read into memory instead; `keeps_all_outputs` where logits of a whole batch
     are wanted (embeddings, reranking). `context_checkpoints` bounds the states kept for each slot on the host;
-    `expert_cache_bytes` is what devices keep of experts that lie on the host.
+    `expert_cache_bytes` is what devices keep of experts that lie on the host. With `offloads_ops` a device may do work
+    on weights of the host.
     """
 
     kv_on_devices: bool = True
@@ -17,6 +18,7 @@ class EngineOptions:
     maps_files: bool = True
     repacks: bool = True
     pinned_host: bool = True
+    offloads_ops: bool = True
     cpu_ffn_layers: int = 0
     keeps_all_outputs: bool = False
     context_checkpoints: int = 32

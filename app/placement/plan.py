@@ -56,7 +56,7 @@ def plan(
     known = target or planned_model(case.target)
     launch = Assembly(case, resolved, options, known, ledger, is_dry_run=is_dry_run)
     launch.place_target()
-    partial = [*unknowns(case, options, known.shape), *launch.place_drafter(draft)]
+    partial = [*unknowns(case, options, known.shape), *launch.unproven(), *launch.place_drafter(draft)]
     launch.place_extras(projector)
     return ledger.plan(
         margin, launch.spans(), launch.output_device, tuple(dict.fromkeys(partial)), tuple(launch.impossible())

@@ -7,6 +7,7 @@ from app.placement.context import ContextSize, state_bytes_of
 from app.placement.shape import LayerShape, ModelShape
 
 _F32_BYTES = 4
+_F16_BYTES = 2
 _INDEX_BYTES = 8
 # How many tensors as wide as the convolution live at once; that of scans is a bound (one such model was measured).
 _DELTA_NET_WIDTHS, _SCAN_WIDTHS = 3, 12
@@ -33,28 +34,36 @@ class Batch:
         object.__setattr__(self, "tokens", tokens)
         object.__setattr__(self, "value_bytes", tokens * _F32_BYTES)
         object.__setattr__(self, "hidden_bytes", self.shape.embedding_length * tokens * _F32_BYTES)
-        object.__setattr__(self, "mask_bytes", _mask_bytes(self.shape, self.size, tokens))
+        object.__setattr__(self, "mask_bytes", _mask_bytes(self))
 
     def cells(self, layer: LayerShape) -> int:
         """Cells that one sequence of this layer attends to."""
         return self.size.window_cells(self.shape.window) if layer.is_windowed else self.size.cells
 
+    def mask_bytes_of(self, *, is_windowed: bool) -> int:
+        """One mask: 16 bits with flash attention, else 32, and an index for each stored value."""
+        cells = self.size.window_cells(self.shape.window) if is_windowed else self.size.cells
+        if self.size.flash_attention:
+            return cells * self.tokens * 2
+        widest = max((layer.v_width for layer in _attending(self.shape)), default=0)
+        return self.tokens * (cells * _F32_BYTES + widest * _INDEX_BYTES)
 
-def _mask_bytes(shape: ModelShape, size: ContextSize, tokens: int) -> int:
-    """One mask for each kind of layer: 16 bits with flash attention, else 32, and an index for each stored value."""
-    attending = [layer for layer in shape.layers if layer.k_width and not layer.is_nextn] or [
-        layer for layer in shape.layers if layer.k_width
-    ]
-    n_bytes = 0
-    for is_windowed in {layer.is_windowed for layer in attending}:
-        cells = size.window_cells(shape.window) if is_windowed else size.cells
-        n_bytes += cells * tokens * (2 if size.flash_attention else _F32_BYTES)
-        if not size.flash_attention:
-            n_bytes += tokens * max(layer.v_width for layer in attending) * _INDEX_BYTES
-    if shape.compressed is not None:
-        value_bytes = 2 if size.flash_attention else _F32_BYTES
-        n_bytes += tokens * (_grouped_cells(size, 4) * (2 + value_bytes) + _grouped_cells(size, 128) * value_bytes)
+
+def _mask_bytes(batch: Batch) -> int:
+    """The masks of every kind of layer."""
+    attending = _attending(batch.shape)
+    n_bytes = sum(batch.mask_bytes_of(is_windowed=kind) for kind in {layer.is_windowed for layer in attending})
+    if batch.shape.compressed is not None:
+        value_bytes = 2 if batch.size.flash_attention else _F32_BYTES
+        cells = _grouped_cells(batch.size, 4) * (2 + value_bytes) + _grouped_cells(batch.size, 128) * value_bytes
+        n_bytes += batch.tokens * cells
     return n_bytes
+
+
+def _attending(shape: ModelShape) -> list[LayerShape]:
+    """The layers of the trunk that have a cache, else those of the MTP block."""
+    caching = [layer for layer in shape.layers if layer.k_width]
+    return [layer for layer in caching if not layer.is_nextn] or caching
 
 
 def _grouped_cells(size: ContextSize, ratio: int) -> int:
@@ -85,12 +94,21 @@ def attention_bytes(batch: Batch, layer: LayerShape) -> int:
         n_bytes = layer.heads * width * value
         if not batch.size.flash_attention:
             n_bytes += layer.heads * (batch.cells(layer) + 2 * latent.key_length) * value
+            # Values are a part of the keys here, and are turned for their product in a copy.
+            n_bytes += batch.cells(layer) * batch.size.streams * latent.kv_rank * _F16_BYTES
         return n_bytes
     if not batch.size.flash_attention:
         cells = batch.cells(layer) + (_grouped_cells(batch.size, 4) if shape.compressed else 0)
         # Hybrid models gate their attention, so the queries are twice as wide.
         return layer.heads * cells * value + (3 if shape.recurrent else 2) * query
     return (query if shape.compressed else 3 * query) + _narrowed_cache_bytes(batch, layer)
+
+
+def score_bytes(batch: Batch, layer: LayerShape) -> int:
+    """The scores of all heads at once, which flash attention does without."""
+    return (
+        0 if batch.size.flash_attention or not layer.k_width else layer.heads * batch.cells(layer) * batch.value_bytes
+    )
 
 
 def _narrowed_cache_bytes(batch: Batch, layer: LayerShape) -> int:
@@ -108,7 +126,7 @@ def inner_bytes(batch: Batch, layer: LayerShape) -> int:
 def feed_forward_bytes(batch: Batch, layer: LayerShape, *, is_pipelined: bool, is_alone: bool = False) -> int:
     """Gate, up and their product; of experts also what all used ones put out, where that is the wider moment.
 
-    `is_alone` is true of experts on the host when no device behind them waits for its masks.
+    `is_alone` is true of a layer that finds no room that others left.
     """
     feed, width = layer.feed, batch.shape.embedding_length
     inner = 3 * inner_bytes(batch, layer)
@@ -126,6 +144,12 @@ def feed_forward_bytes(batch: Batch, layer: LayerShape, *, is_pipelined: bool, i
 def routed_output_bytes(batch: Batch, layer: LayerShape) -> int:
     """One hidden state for every expert that a token uses."""
     return layer.feed.used * batch.hidden_bytes
+
+
+def choices_bytes(batch: Batch, unit: int) -> int:
+    """The experts of every token by rank: the chosen ones, and the others behind them."""
+    router = batch.shape.model.tensors.get(f"blk.{unit}.ffn_gate_inp.weight")
+    return router.shape[1] * batch.value_bytes if router is not None and len(router.shape) > 1 else 0
 
 
 def without_experts_bytes(batch: Batch, layer: LayerShape) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from app.placement.amounts import mib
 from app.placement.assembly import planned_model
 from app.placement.cache_types import packed_cache
+from app.placement.layout_text import LayoutText
 from app.placement.methods import UsableMethod
 from app.placement.splits import Counts, best_split, split_patch
 from app.placement.trials import Patch, Trial, Trials, joined, largest, smallest
@@ -71,6 +72,7 @@ class LayoutSearch:
         self._room = {budget.name: budget.headroom_bytes + budget.required_bytes for budget in trials.planned.devices}
         self._takes_devices = case.engine.takes_devices
         self._near: dict[tuple[str, ...], Counts] = {}
+        self._text = LayoutText(case, self._model.shape.unit_count, self._wish)
 
     def layouts(self, method: UsableMethod, place: int) -> Iterator[Candidate]:
         """What fits, the preferred first: on devices with the whole context, else a shorter one, else hybrid."""
@@ -115,9 +117,7 @@ class LayoutSearch:
 
     def on_the_host(self, method: UsableMethod, place: int) -> Iterator[Candidate]:
         """Without any device; a context as long as the host holds."""
-        devices = ["none"] if self._trials.case.machine.devices and self._takes_devices else None
-        placement = {**self._placement(()), "devices": devices, "gpu_layers": 0}
-        patch = joined(method.patch("none"), {"placement": placement})
+        patch = self._host_patch(method)
 
         def with_steps(steps: int) -> Trial:
             return self._trials.of(joined(patch, {"context": {"size": steps * self._step}}))
@@ -129,8 +129,26 @@ class LayoutSearch:
                 return
             whole = with_steps(steps)
         how = "" if method.method is Method.NONE else "; measure whether it is faster than without"
-        text = f"All on the host, which is slow: {method.text}, {self._context_text(whole)}{how}"
-        yield Candidate(Tier.HOST, place, whole, text)
+        yield Candidate(Tier.HOST, place, whole, self._text.on_host(method, whole) + how)
+
+    def nearest(self, method: UsableMethod, place: int) -> Candidate | None:
+        """Of the smallest layouts that are tried, the one that lacks least; None where none can be planned."""
+        most = self._wish // self._step
+        bare: Patch = {"context": {"size": max(1, most // _SHORTEST) * self._step, "prompt_cache_bytes": 0}}
+        least = joined(joined(self._packed(method) or {}, self._everything_away()), bare)
+        on_devices = [
+            self._on(method, devices, least, moved=True) for devices in (*self._several()[-1:], *self._singles())
+        ]
+        found = [
+            Candidate(Tier.HYBRID_SHORT, place, trial, self._text.layout(method, trial))
+            for trial in on_devices
+            if trial is not None
+        ]
+        if method.method is Method.NONE or not self._trials.case.machine.devices:
+            size = {"context": {"size": self._step, "prompt_cache_bytes": 0}}
+            trial = self._trials.of(joined(self._host_patch(method), size))
+            found.append(Candidate(Tier.HOST, place, trial, self._text.on_host(method, trial)))
+        return min(found, key=lambda candidate: candidate.trial.lacking_bytes, default=None)
 
     @property
     def _step(self) -> int:
@@ -248,39 +266,17 @@ class LayoutSearch:
             "fit": False,
         }
 
-    def _names(self, trial: Trial) -> Sequence[str]:
-        placement = trial.profile.placement
-        names = placement.devices or self._trials.case.machine.device_names
-        return names[placement.main_gpu :][:1] if placement.split_mode == "none" else names
+    def _host_patch(self, method: UsableMethod) -> Patch:
+        devices = ["none"] if self._trials.case.machine.devices and self._takes_devices else None
+        placement = {**self._placement(()), "devices": devices, "gpu_layers": 0}
+        return joined(method.patch("none"), {"placement": placement})
 
     def _packed(self, method: UsableMethod) -> Patch | None:
         packed = packed_cache(self._trials.profile(method.patch(None)))
         return None if packed is None else joined(packed, {"context": {"size": self._wish}})
 
     def _reason(self, method: UsableMethod, trial: Trial) -> str:
-        placement = trial.profile.placement
-        names, units = self._names(trial), self._model.shape.unit_count
-        parts = [f"on {names[0]}"]
-        if placement.tensor_split is not None:
-            shares = ",".join(f"{share:g}" for share in placement.tensor_split)
-            parts = [f"divided {shares} over {', '.join(names)}"]
-            if method.has_draft_model:
-                parts.append(f"the draft beside the output layer on {names[-1]}")
-        if placement.cpu_moe_layers:
-            parts.append(f"the experts of {placement.cpu_moe_layers} layers on the host")
-        elif isinstance(placement.gpu_layers, int):
-            parts.append(f"{units - placement.gpu_layers} of {units} layers on the host")
-        whole = "" if placement.cpu_moe_layers or placement.gpu_layers != "all" else "everything "
-        text = f"{whole}{', '.join(parts)}: {method.text}, {self._context_text(trial)}"
-        return f"{text[0].upper()}{text[1:]}; {mib(trial.room_bytes)} left on the busiest device"
-
-    def _context_text(self, trial: Trial) -> str:
-        context = trial.profile.context
-        text = f"a context of {context.size} tokens"
-        if context.size is not None and context.size < self._wish:
-            text += f" (not {self._wish})"
-        is_packed = context.k_type != self._trials.case.profile.context.k_type
-        return f"{text}, the KV cache in {context.k_type}" if is_packed else text
+        return f"{self._text.layout(method, trial)}; {mib(trial.room_bytes)} left on the busiest device"
 
 
 def _lowered(text: str) -> str:

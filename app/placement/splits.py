@@ -117,7 +117,7 @@ class _Search:
         """The room of each device."""
         trial = self.at(counts)
         budgets = {budget.name: budget for budget in trial.planned.devices}
-        return [trial.left_bytes(budgets[name]) for name in self._devices]
+        return [budgets[name].headroom_bytes for name in self._devices]
 
     def _required(self, counts: Counts) -> list[int]:
         budgets = {budget.name: budget for budget in self.at(counts).planned.devices}

@@ -8,6 +8,7 @@ from typing import Any
 from app.findings import Severity
 from app.placement.budgets import DeviceBudget, PlacementPlan
 from app.placement.case import LaunchCase
+from app.placement.excess import excess_bytes, with_excess
 from app.placement.resolve import resolve
 from app.placement.rules import judge
 from app.profiles.profile import LaunchProfile, document_of, merge_patch, parse_profile
@@ -20,17 +21,16 @@ _CACHE_STEP_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One change and what it comes to. `excess_bytes` is what the engine is known to take above the plan, by device."""
+    """One change and what it comes to, with what the engine is known to take above the planner's own figures."""
 
     patch: Patch
     profile: LaunchProfile
     planned: PlacementPlan
-    excess_bytes: Mapping[str, int]
 
     @property
     def fits(self) -> bool:
         """Whether it would be launched: every device has room, and so has the host for what must stay."""
-        return self.planned.fits and self.room_bytes >= 0
+        return self.planned.fits
 
     @property
     def fits_devices(self) -> bool:
@@ -40,17 +40,25 @@ class Trial:
     @property
     def room_bytes(self) -> int:
         """What is left on the busiest device; 0 where no device is used whose memory is known."""
-        return min((self.left_bytes(budget) for budget in self.planned.devices if _counts(budget)), default=0)
+        return min((budget.headroom_bytes for budget in self.planned.devices if _counts(budget)), default=0)
 
-    def left_bytes(self, budget: DeviceBudget) -> int:
-        """What is left on one device."""
-        return budget.headroom_bytes - self.excess_bytes.get(budget.name, 0)
+    @property
+    def short_bytes(self) -> int:
+        """What the host lacks for what must stay there; 0 where it lacks nothing, or that is not known."""
+        return max(0, -(self.planned.host.resident_headroom_bytes or 0))
+
+    @property
+    def lacking_bytes(self) -> int:
+        """What all places lack together."""
+        return self.short_bytes + sum(
+            max(0, -budget.headroom_bytes) for budget in self.planned.devices if not budget.fits
+        )
 
 
 class Trials:
     """Makes trials of one case. `planned` may hold the engine's own figures; `replan` gives the planner's.
 
-    Where the engine takes more than the planner thinks, that much is kept free in every trial too.
+    What the engine takes above the planner's figures, on a device or on the host, it is taken to need in every trial.
     """
 
     def __init__(self, case: LaunchCase, planned: PlacementPlan, replan: Replan) -> None:
@@ -61,10 +69,9 @@ class Trials:
     def of(self, patch: Patch) -> Trial:
         """Plan one change. A prompt cache that the host has no room for beside it is made smaller."""
         trial = self.plain(patch)
-        left = trial.planned.host.resident_headroom_bytes
-        if left is None or left >= 0 or not trial.fits_devices:
+        if not trial.short_bytes or not trial.fits_devices:
             return trial
-        cache = smaller_prompt_cache(self.case, trial.profile, -left)
+        cache = smaller_prompt_cache(self.case, trial.profile, trial.short_bytes)
         return trial if cache is None else self.plain(joined(patch, cache))
 
     def profile(self, patch: Patch) -> LaunchProfile:
@@ -74,24 +81,29 @@ class Trials:
     def plain(self, patch: Patch) -> Trial:
         """The same with the prompt cache as it is."""
         profile = self.profile(patch)
-        return Trial(patch, profile, self._replan(profile), self.excess_bytes)
+        return Trial(patch, profile, with_excess(self._replan(profile), self._excess_bytes))
 
-    @cached_property
-    def excess_bytes(self) -> Mapping[str, int]:
-        """By device, what the figures at hand are above the planner's own."""
-        own = self._replan(self.case.profile)
-        excess = {}
-        for budget in self.planned.devices:
-            known = own.device(budget.name)
-            more = budget.required_bytes - (known.required_bytes if known else 0)
-            if more > 0:
-                excess[budget.name] = more
-        return excess
+    def with_prompt_cache(self, patch: Patch) -> Trial:
+        """A change of the prompt cache alone: all else stays exactly as the figures at hand have it."""
+        profile = self.profile(patch)
+        host, own = self.planned.host, self._own.host
+        grown_bytes = self._replan(profile).host.terms["host_caches"] - own.terms["host_caches"]
+        terms = {**host.terms, "host_caches": host.terms["host_caches"] + grown_bytes}
+        return Trial(patch, profile, self.planned.with_terms({}, terms, host.mapped_bytes))
 
     @cached_property
     def now(self) -> Trial:
         """The case as it is, with the figures at hand."""
-        return Trial({}, self.case.profile, self.planned, {})
+        return Trial({}, self.case.profile, self.planned)
+
+    @cached_property
+    def _own(self) -> PlacementPlan:
+        """The planner's own figures for the case as it is."""
+        return self._replan(self.case.profile)
+
+    @cached_property
+    def _excess_bytes(self) -> Mapping[str, int]:
+        return excess_bytes(self.planned, self._own)
 
     def breaks_a_rule(self, profile: LaunchProfile) -> bool:
         """Whether a change would be refused for another reason than the profile is now."""

@@ -1,12 +1,14 @@
 """Bytes of weights by place, once every unit has one: overrides, tied embeddings, what the host repacks."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from app.inventory.devices import Device
 from app.inventory.ggml_types import tensor_type_name
 from app.inventory.models import ModelFile
 from app.placement.layers import HOST, Layout
+from app.placement.override_patterns import look_for
 from app.placement.shape import ModelShape
 from app.profiles.profile import CpuMoeLayers
 
@@ -26,6 +28,7 @@ _DENSE = re.compile(r"\.ffn_(?:up|down|gate)\.")
 # What the CPU backend of an x86-64 machine with AVX-512 stores anew for its matrix products.
 _REPACKED = frozenset({"Q4_0", "Q4_K", "Q2_K", "IQ4_NL", "MXFP4"})
 _REPACKED_ROWS = 8
+_RPC_BUFFER = re.compile(r"RPC(\d{1,4})\[(.+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,18 @@ class WeightTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitVisits:
+    """The largest matrices of a unit: `up_bytes` of gate and up, `down_bytes`, and of what is not the feed-forward.
+
+    Of a mixture of experts the experts of all kinds, which are one matrix.
+    """
+
+    up_bytes: int
+    down_bytes: int
+    other_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class WeightTable:
     """A model's tensors by unit. `inputs` are read on the host; `tied` is the embedding table that is the head too."""
 
@@ -46,6 +61,16 @@ class WeightTable:
     tied: WeightTensor | None
     unit_bytes: tuple[int, ...]
     expert_bytes: tuple[int, ...]
+    visits: tuple[UnitVisits, ...] = ()
+    # Patterns are looked for once, however many plans are made of the same table.
+    _found: dict[tuple[str, ...], Mapping[str, int]] = field(default_factory=dict, compare=False, repr=False)
+
+    def first_found(self, patterns: tuple[str, ...]) -> Mapping[str, int]:
+        """By name of a tensor, the position of the first pattern found in it; one that is refused moves nothing."""
+        if patterns not in self._found:
+            names = [tensor.name for tensors in (*self.units, self.inputs) for tensor in tensors]
+            self._found[patterns] = look_for(patterns, names).first if patterns else {}
+        return self._found[patterns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +128,20 @@ def weight_table(shape: ModelShape) -> WeightTable:
         expert_bytes=tuple(
             sum(tensor.n_bytes for tensor in unit if _EXPERTS.search(tensor.name)) for unit in units[:-1]
         ),
+        visits=tuple(map(_visits, units)),
     )
+
+
+def _visits(unit: Sequence[WeightTensor]) -> UnitVisits:
+    up = down = other = 0
+    for tensor in unit:
+        if ".ffn_down" in tensor.name:
+            down = max(down, tensor.n_bytes)
+        elif ".ffn_" in tensor.name:
+            up = max(up, tensor.n_bytes)
+        else:
+            other = max(other, tensor.n_bytes)
+    return UnitVisits(up, down, other)
 
 
 def parse_override(text: str) -> list[tuple[str, str]]:
@@ -115,12 +153,26 @@ def parse_override(text: str) -> list[tuple[str, str]]:
     return [(pattern, buffer) for pattern, found, buffer in parts if found]
 
 
+def device_of_buffer(buffer: str, devices: Sequence[Device]) -> str:
+    """The device that a buffer of an override belongs to; the name itself where that is what it says.
+
+    An RPC buffer is called by the number of the device on its own server, `RPC0[address]`, and the device by its number
+    among those of all servers. Devices are told by their description, which is the address.
+    """
+    spelled = _RPC_BUFFER.fullmatch(buffer)
+    if spelled is None:
+        return buffer
+    there = [device.name for device in devices if device.name.startswith("RPC") and device.description == spelled[2]]
+    number = int(spelled[1])
+    return there[number] if number < len(there) else buffer
+
+
 def place_weights(
     shape: ModelShape, table: WeightTable, layout: Layout, overrides: Overrides, *, with_nextn: bool
 ) -> PlacedWeights:
     """Sum every tensor where it will be. MTP layers weigh nothing unless they are asked for."""
     placed = PlacedWeights([0] * len(layout.devices))
-    rules = _Rules(overrides, layout.devices)
+    rules = _Rules(overrides, table, layout.devices)
     skipped = set() if with_nextn else {unit for unit, layer in enumerate(shape.layers) if layer.is_nextn}
     for unit, place in enumerate(layout.units):
         if unit in skipped:
@@ -149,22 +201,19 @@ def place_weights(
 class _Rules:
     """The overrides, ready to be asked. A buffer that is no device of the launch counts as the host."""
 
-    def __init__(self, overrides: Overrides, devices: Sequence[str]) -> None:
+    def __init__(self, overrides: Overrides, table: WeightTable, devices: Sequence[str]) -> None:
         every = overrides.cpu_moe_layers == "all"
         self._experts_before = 1 << 30 if every else int(overrides.cpu_moe_layers)
         self._dense_before = overrides.cpu_ffn_layers
         index = {name: position for position, name in enumerate(devices)}
-        # RPC buffers are spelled with their address: `RPC0[127.0.0.1:1]`.
-        self._patterns = [
-            (compiled, index.get(buffer.partition("[")[0]))
-            for pattern, buffer in overrides.patterns
-            if (compiled := _compiled(pattern)) is not None
-        ]
+        # Of an RPC buffer whose address no device has, its own name is all there is: `RPC0[127.0.0.1:1]`.
+        self._targets = [index.get(buffer.partition("[")[0]) for _, buffer in overrides.patterns]
+        self._found = table.first_found(tuple(pattern for pattern, _ in overrides.patterns))
 
     def touch(self, unit: int, place: int | None) -> bool:
         """Whether any tensor of this unit may leave it."""
         moves = unit < max(self._experts_before, self._dense_before)
-        return bool(self._patterns) or (moves and place is not HOST)
+        return bool(self._found) or (moves and place is not HOST)
 
     def place(self, name: str, unit: int, place: int | None) -> int | None:
         """Where a tensor goes: the first rule that matches its name decides."""
@@ -172,17 +221,8 @@ class _Rules:
             return HOST
         if unit < self._dense_before and _DENSE.search(name):
             return HOST
-        for pattern, target in self._patterns:
-            if pattern.search(name):
-                return target
-        return place
-
-
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(pattern)
-    except re.error:
-        return None
+        found = self._found.get(name)
+        return place if found is None else self._targets[found]
 
 
 def _add(placed: PlacedWeights, layout: Layout, place: int | None, n_bytes: int, repacked_bytes: int) -> None:

@@ -15,6 +15,7 @@ _HOST_WEIGHTS_WITHIN_MIB = 2
 _COMPUTE_WITHIN_MIB, _COMPUTE_WITHIN_SHARE = 32, 0.10
 _COMPUTE_CELLS_WITHIN = 0.97
 _COMPUTE_UNDER_MOST_MIB = 64
+_HOST_OF_EXPERTS_WITHIN_MIB = 2
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,21 @@ def test_compute_is_near(known_cells: list[Cell], source: str) -> None:
 def test_compute_is_never_far_under(known_cells: list[Cell]) -> None:
     under = [str(cell) for cell in known_cells if cell.compute_error_mib < -_COMPUTE_UNDER_MOST_MIB]
     assert not under
+
+
+def test_the_host_that_runs_experts_is_packed_as_the_engine_packs_it(known_cells: list[Cell]) -> None:
+    """Every layer is on a device, and the experts of some are on the host."""
+    cells_of_experts = [
+        cell
+        for cell in known_cells
+        if cell.place == HOST
+        and cell.row.part == "target"
+        and "cpu-moe" in cell.row.flags
+        and "-ngl 999" in cell.row.flags
+    ]
+    assert len({cell.row.model for cell in cells_of_experts}) > 15
+    wrong = [str(cell) for cell in cells_of_experts if not -1 <= cell.compute_error_mib <= _HOST_OF_EXPERTS_WITHIN_MIB]
+    assert not wrong
 
 
 def test_what_is_not_modelled_is_bounded_above(models: SparseFolder) -> None:

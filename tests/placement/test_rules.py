@@ -11,8 +11,8 @@ from fixtures.tiny_models import TinyModels
 
 from app.findings import Finding, Severity
 from app.inventory.models import read_model
-from app.placement.rules import files, parameters
-from app.placement.rules.devices import buffer_unknown, device_repeated, device_unknown
+from app.placement.rules import files, judge, parameters
+from app.placement.rules.devices import buffer_unknown, device_repeated, device_unknown, devices_too_many
 from app.placement.rules.names import alias_taken
 from app.placement.rules.tensor_mode import tensor_mode_unproven
 from app.profiles.profile import document_of, merge_patch, parse_profile
@@ -278,3 +278,33 @@ def test_latent_attention_has_one_cache_type(sparse: SparseFolder, tiny: TinyMod
     assert fixed(found, mixed).context.v_type == "q8_0"
     assert parameters.cache_types_differ(case(profile(), target=latent)) is None
     assert parameters.cache_types_differ(case(mixed, target=read_model(tiny.dense_target))) is None
+
+
+@pytest.mark.parametrize(("mode", "count", "fits"), [("layer", 15, True), ("layer", 16, False), ("none", 16, True)])
+def test_at_most_15_devices(mode: str, count: int, fits: bool) -> None:
+    """Measured on RPC devices: with 16 the scheduler asserts, since the CPU is one of its 16 backends."""
+    names = [f"RPC{index}" for index in range(count)]
+    judged = case(profile(placement={"split_mode": mode}), device_names=names)
+    found = devices_too_many(judged)
+    assert (found is None) is fits
+    if found is not None:
+        assert found.rule == "devices-too-many"
+        assert fixed(found, judged.profile).placement.devices == tuple(names[:15])
+        chosen = case(profile(placement={"devices": names[:3]}), device_names=names)
+        assert devices_too_many(chosen) is None
+
+
+def test_without_a_target_nothing_is_said_that_its_header_would_tell(tiny: TinyModels) -> None:
+    """A context left open, and where the output is, follow the target's file."""
+    wanted = profile(
+        placement={"fit": True},
+        context={"slots": 2},
+        speculation={"method": "dspark", "draft": {"path": "d.gguf", "device": "none"}},
+    )
+    blind_case = case(wanted, draft=read_model(tiny.dspark), device_names=("CUDA0", "CUDA1"))
+    depending = {"fit-needs-context", "slots-divide-context", "draft-not-with-output", "draft-on-host"}
+    spoken = {found.rule for found in judge(replace(blind_case, target=read_model(tiny.dense_target)))}
+    assert depending <= spoken
+    blind = judge(blind_case)
+    assert depending.isdisjoint({found.rule for found in blind})
+    assert not any("size" in fix.patch.get("context", {}) for found in blind for fix in found.fixes)

@@ -127,3 +127,18 @@ def test_the_main_device_is_one_of_the_launch() -> None:
     found_by(split.main_gpu_unknown, judged, "main-gpu-unknown", Severity.ERROR)
     assert split.main_gpu_unknown(on(TWO, main_gpu=2)) is None
     assert split.main_gpu_unknown(on((), split_mode="none", main_gpu=2)) is None
+
+
+@pytest.mark.parametrize("mode", ["layer", "none"])
+def test_more_than_15_shares_end_the_engine(mode: str) -> None:
+    """Measured: with 16 shares the engine exits, `got 16 input configs, but system only has 16 devices`."""
+    names = tuple(f"RPC{index}" for index in range(15))
+
+    def judged(count: int) -> LaunchCase:
+        return case(profile(placement={"tensor_split": [1.0] * count, "split_mode": mode}), device_names=names)
+
+    found = found_by(split.split_shape, judged(16), "split-shape", Severity.ERROR)
+    assert "16 shares" in found.message
+    after = patched(judged(16), found).profile.placement.tensor_split
+    assert after == ((1.0,) * 15 if mode == "layer" else None)
+    assert split.split_shape(judged(15)) is None

@@ -1,5 +1,6 @@
 """suggest(): the order of layouts, and what is true of every suggestion."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,8 @@ from fixtures.planning import GIB, Question, cards, question
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.findings import Severity
+from app.inventory.models import ModelKind
 from app.placement.suggest import Suggestion, suggest
 
 explored = settings(
@@ -43,7 +46,10 @@ def asked_for(sparse: SparseFolder, target: str, draft: str | None, *sizes: floa
 
 def answered(asked: Question) -> list[Suggestion]:
     """The suggestions, every one held against the rules."""
-    found = suggest(asked.case, asked.replan)
+    told = suggest(asked.case, asked.replan)
+    found = list(told.profiles)
+    # An empty answer has a reason, and an error is said of no other.
+    assert (Severity.ERROR in {finding.severity for finding in told.findings}) is not bool(found)
     for each in found:
         own = replace(asked, case=asked.with_profile(each.profile))
         assert own.planned.fits, each.reason
@@ -156,11 +162,111 @@ def test_nothing_that_another_rule_refuses(sparse: SparseFolder) -> None:
     asked = asked_for(sparse, "qwen3_8b", None, 24)
     taken = replace(asked, case=replace(asked.case, claims={"p": ["other"]}))
     assert taken.errors() == {"alias-taken"}
-    assert suggest(taken.case, taken.replan) == []
+    told = suggest(taken.case, taken.replan)
+    assert told.profiles == []
+    assert [(found.rule, found.severity) for found in told.findings] == [("alias-taken", Severity.ERROR)]
 
 
-def test_nothing_where_nothing_fits(sparse: SparseFolder) -> None:
-    assert answered(asked_for(sparse, "qwen3_32b", None, 0.6, host_gib=0.01)) == []
+@pytest.mark.parametrize(
+    ("sizes", "host_gib", "lacking"),
+    [((0.6,), 0.01, "CUDA0 lacks "), ((8, 8), 0.2, "the host lacks "), ((), 1, "the host lacks ")],
+)
+def test_where_nothing_fits_the_smallest_layout_says_what_it_lacks(
+    sparse: SparseFolder, sizes: tuple[float, ...], host_gib: float, lacking: str
+) -> None:
+    asked = asked_for(sparse, "qwen3_32b", None, *sizes, host_gib=host_gib)
+    told = suggest(asked.case, asked.replan)
+    assert told.profiles == []
+    (found,) = told.findings
+    assert (found.rule, found.severity) == ("nothing-fits", Severity.ERROR)
+    assert found.observed.startswith(lacking)
+    assert found.observed in found.message
+    # With that much more it is suggested.
+    amounts = [int(text.replace(",", "")) for text in re.findall(r"lacks ([0-9,]+) MiB", found.observed)]
+    grown = asked.on(cards(*(size + 4 for size in sizes), host_gib=host_gib + (amounts[-1] + 65) / 1024))
+    assert answered(grown)
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "wish", "rule", "words"),
+    [
+        ("qwen35moe_35b", "qwen3_06b_draft", "draft", "draft-vocabulary", "its vocabulary is smaller"),
+        ("qwen3_8b", "qwen3_8b", "draft", "draft-is-target", "It is slower than no draft."),
+        ("qwen3_8b", "qwen3_8b", "none", "draft-is-target", "It is slower than no draft."),
+        ("qwen3_8b", None, "mtp", "mtp-absent", "it has no MTP layers"),
+        ("qwen3_8b", None, "dflash", "draft-missing", "the profile names none"),
+        ("laguna_118b", "dflash_laguna", "dflash", "draft-target-architecture", "does not hand them out"),
+    ],
+)
+def test_what_is_left_out_of_the_wish_is_said(
+    sparse: SparseFolder, target: str, draft: str | None, wish: str, rule: str, words: str
+) -> None:
+    asked = question(sparse, target, cards(32, 32), draft, speculation={"method": wish})
+    told = suggest(asked.case, asked.replan)
+    assert told.profiles
+    assert all(each.profile.speculation.draft is None for each in told.profiles)
+    (found,) = told.findings
+    assert (found.rule, found.severity) == (rule, Severity.WARNING)
+    assert words in found.message
+
+
+def test_a_projector_is_no_draft(sparse: SparseFolder) -> None:
+    """No method is for such a file."""
+    asked = question(sparse, "qwen3_8b", cards(24), "qwen3_06b_draft")
+    assert asked.case.draft is not None
+    projector = replace(asked.case.draft, kind=ModelKind.PROJECTOR, architecture="clip")
+    told = suggest(replace(asked.case, draft=projector), asked.replan)
+    assert told.profiles
+    assert [found.rule for found in told.findings] == ["draft-kind"]
+
+
+def test_what_is_wished_and_suggested_needs_no_word(sparse: SparseFolder) -> None:
+    for target, draft in (("qwen3_8b", "dflash_qwen3_8b_head"), ("qwen35moe_35b", None), ("gemma3_27b", None)):
+        asked = asked_for(sparse, target, draft, 80)
+        assert suggest(asked.case, asked.replan).findings == []
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "size", "words"),
+    [
+        ("qwen3_32b", "qwen3_06b_draft", 1.5, "room for the draft model"),
+        ("glm4moe_air", None, 2, "room for the target's own MTP heads"),
+    ],
+)
+def test_a_drafter_that_has_no_room_is_said(
+    sparse: SparseFolder, target: str, draft: str | None, size: float, words: str
+) -> None:
+    asked = asked_for(sparse, target, draft, size)
+    told = suggest(asked.case, asked.replan)
+    assert {each.profile.speculation.method.value for each in told.profiles} == {"none"}
+    (found,) = told.findings
+    assert (found.rule, found.severity) == ("nothing-fits", Severity.WARNING)
+    assert words in found.message
+    assert found.observed.startswith("CUDA0 lacks ")
+
+
+@pytest.mark.parametrize(("size", "host_gib"), [(24, 256), (0.1, 0.01)])
+def test_a_drafter_alone_is_no_target_whatever_fits(sparse: SparseFolder, size: float, host_gib: float) -> None:
+    asked = asked_for(sparse, "dflash_qwen3_8b_head", None, size, host_gib=host_gib)
+    told = suggest(asked.case, asked.replan)
+    assert told.profiles == []
+    assert [found.rule for found in told.findings] == ["target-is-a-drafter"]
+
+
+def test_swapped_files_are_told_apart(sparse: SparseFolder) -> None:
+    asked = question(sparse, "dflash_qwen3_8b_head", cards(24), "qwen3_8b")
+    (found, *_) = suggest(asked.case, asked.replan).findings
+    assert found.rule == "target-is-a-drafter"
+    assert [fix.description for fix in found.fixes] == ["Swap target and draft"]
+
+
+def test_a_file_without_layers(sparse: SparseFolder) -> None:
+    asked = question(sparse, "qwen3_8b", cards(24))
+    assert asked.case.target is not None
+    empty = replace(asked.case, target=replace(asked.case.target, block_count=0, kind=ModelKind.UNKNOWN))
+    told = suggest(empty, asked.replan)
+    assert told.profiles == ()
+    assert "names no layers" in told.findings[0].message
 
 
 def test_a_cache_in_q8_before_a_shorter_context(sparse: SparseFolder) -> None:
@@ -230,7 +336,7 @@ def test_eight_devices_are_searched_with_few_plans(
     asked = asked_for(sparse, target, draft, *sizes, host_gib=768)
     sparse.planned(target)
     asked.plans = 0
-    assert suggest(asked.case, asked.replan)
+    assert suggest(asked.case, asked.replan).profiles
     # A plan takes about a millisecond (`make bench` says how long), and people wait for the answer.
     assert asked.plans < 250
 
@@ -259,9 +365,9 @@ def test_more_memory_never_leaves_less_to_suggest(
     sparse: SparseFolder, files: tuple[str, str | None], machine: tuple[list[float], float], more: float
 ) -> None:
     sizes, host_gib = machine
-    small = suggest((asked := asked_for(sparse, *files, *sizes, host_gib=host_gib)).case, asked.replan)
+    small = suggest((asked := asked_for(sparse, *files, *sizes, host_gib=host_gib)).case, asked.replan).profiles
     grown = asked.on(cards(*(size + more for size in sizes), host_gib=host_gib + more))
-    large = suggest(grown.case, grown.replan)
+    large = suggest(grown.case, grown.replan).profiles
     assert large or not small
     for each in small:
         # What was suggested fits the larger machine too.

@@ -6,10 +6,11 @@ import pytest
 from fixtures.oracle import SparseFolder
 from fixtures.sparse_models.sparse_file import SparseModel
 
+from app.inventory.devices import Device
 from app.inventory.models import read_model
 from app.placement.assembly import PlannedModel, planned_model
 from app.placement.layers import Layout, assign
-from app.placement.weights import Overrides, PlacedWeights, parse_override, place_weights
+from app.placement.weights import Overrides, PlacedWeights, device_of_buffer, parse_override, place_weights
 
 ONE = ("CUDA0",)
 
@@ -30,6 +31,24 @@ def test_overrides_are_split_at_commas_and_at_the_first_equals_sign() -> None:
         ("exps", "RPC0[127.0.0.1:1]"),
     ]
     assert parse_override("a=b=CPU,nonsense") == [("a", "b=CPU")]
+
+
+@pytest.mark.parametrize(
+    ("buffer", "device"),
+    [
+        ("RPC0[a:1]", "RPC0"),
+        # Measured: the first device of the second server is RPC1, and its buffer is called RPC0.
+        ("RPC0[b:2]", "RPC1"),
+        ("RPC1[b:2]", "RPC2"),
+        ("RPC2[b:2]", "RPC2[b:2]"),
+        ("RPC1[c:3]", "RPC1[c:3]"),
+        ("RPC1", "RPC1"),
+        ("CPU", "CPU"),
+    ],
+)
+def test_an_rpc_buffer_is_found_by_its_address(buffer: str, device: str) -> None:
+    devices = [Device("CUDA0", "b:2"), Device("RPC0", "a:1"), Device("RPC1", "b:2"), Device("RPC2", "b:2")]
+    assert device_of_buffer(buffer, devices) == device
 
 
 def test_experts_of_the_first_layers_are_counted_from_the_first_layer_on(models: SparseFolder) -> None:
@@ -61,6 +80,14 @@ def test_a_pattern_the_engine_could_not_read_moves_nothing(models: SparseFolder)
     assert placed(known, Overrides(patterns=(("(", "CPU"),))).device_bytes == placed(known, Overrides()).device_bytes
 
 
+def test_a_pattern_that_takes_too_long_moves_nothing_and_the_next_one_does(models: SparseFolder) -> None:
+    known = models.planned("qwen3moe_30b")
+    hostile = ("(.|..|...)" * 12 + "[!?]", "CPU")
+    assert placed(known, Overrides(patterns=(hostile, ("exps", "CPU")))) == placed(
+        known, Overrides(patterns=(("exps", "CPU"),))
+    )
+
+
 def test_mtp_layers_weigh_nothing_unless_they_are_asked_for(models: SparseFolder) -> None:
     known = models.planned("glm4moe_air")
     without, with_nextn = placed(known, Overrides()), placed(known, Overrides(), with_nextn=True)
@@ -88,3 +115,12 @@ def test_a_tied_table_that_the_cpu_stores_anew_is_there_twice(tmp_path: Path) ->
     on_host = placed(known, Overrides(), ())
     assert on_host.host_bytes == 2 * table_bytes + 2 * 256 * 4
     assert on_host.repacked_bytes == table_bytes
+
+
+def test_the_matrices_that_may_visit_a_device(models: SparseFolder) -> None:
+    """Of a mixture the experts of all kinds are one matrix: here 128 of 2048 by 768, in Q4_K, and down in Q6_K."""
+    known = models.planned("qwen3moe_30b")
+    weights = 128 * 2048 * 768 // 256
+    assert known.table.visits[0].up_bytes == weights * 144
+    assert known.table.visits[0].down_bytes == weights * 210
+    assert known.table.visits[0].other_bytes == 2048 * 4096 // 256 * 144

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from app.findings import Finding, Fix
+from app.placement.amounts import counted
 from app.placement.budgets import PlacementPlan
 from app.placement.case import LaunchCase
 from app.placement.fixes import DeviceFixes
@@ -58,4 +59,4 @@ def _with_room(fix: Fix, trials: Trials) -> Fix | None:
     if moving is None or trials.breaks_a_rule(moving[1].profile):
         return None
     count, trial, how = moving
-    return Fix(f"{fix.description}, and keep the experts of {count} layers on the host{how}", trial.patch)
+    return Fix(f"{fix.description}, and keep the experts of {counted(count, 'layer')} on the host{how}", trial.patch)

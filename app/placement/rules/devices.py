@@ -10,6 +10,9 @@ from app.placement.resolve import NO_DEVICE, resolve
 # Names that a backend makes for its own: pinned host memory, split rows, a server behind an address.
 _BUFFERS_OF_BACKENDS = re.compile(r"_Host$|_Split$|^RPC\d+\[.+\]$|REPACK$")
 
+# The scheduler holds 16 backends and the CPU is one of them; a list of 16 shares is refused as well.
+DEVICES_MOST = 15
+
 
 def device_unknown(case: LaunchCase) -> Finding | None:
     """A device that the engine does not list: it exits with `invalid device`."""
@@ -67,6 +70,27 @@ def device_repeated(case: LaunchCase) -> Finding | None:
     )
 
 
+def devices_too_many(case: LaunchCase) -> Finding | None:
+    """The engine is compiled for so many, and aborts while loading with one more."""
+    devices, mode = resolve(case).devices, case.profile.placement.split_mode
+    if mode == "none" or len(devices) <= DEVICES_MOST:
+        return None
+    return findings.error(
+        "devices-too-many",
+        f"The launch has {len(devices)} devices, and the engine takes at most {DEVICES_MOST}: it would abort while "
+        "loading.",
+        expected=f"at most {DEVICES_MOST} devices",
+        observed=str(len(devices)),
+        evidence="llama.cpp build 11434, on remote CPU devices",
+        fixes=[
+            Fix(
+                f"The first {DEVICES_MOST}",
+                {"placement": {"devices": list(devices[:DEVICES_MOST]), "tensor_split": None}},
+            )
+        ],
+    )
+
+
 def buffer_unknown(case: LaunchCase) -> Finding | None:
     """A buffer that an override names and this launch does not have: the engine exits, or aborts on its first use."""
     devices = resolve(case).devices
@@ -91,4 +115,4 @@ def buffer_unknown(case: LaunchCase) -> Finding | None:
     )
 
 
-RULES = (device_unknown, device_repeated, buffer_unknown)
+RULES = (device_unknown, device_repeated, devices_too_many, buffer_unknown)

@@ -1,4 +1,4 @@
-"""Rules on where the draft model lives."""
+"""Rules on where the draft model lives. Without the target's header it is not known where its output is."""
 
 from app import findings
 from app.findings import Finding, Fix
@@ -12,7 +12,7 @@ def draft_device_unset(case: LaunchCase) -> Finding | None:
     places = places_of(case)
     if draft is None or not places.has_draft or draft.device is not None or len(places.devices) < 2:
         return None
-    if places.draft_device is None:
+    if places.draft_device is None or case.target is None:
         return None
     return findings.warning(
         "draft-device-unset",
@@ -29,7 +29,7 @@ def draft_device_unset(case: LaunchCase) -> Finding | None:
 def draft_not_with_output(case: LaunchCase) -> Finding | None:
     """A drafter that borrows the target's output tensor must run where that tensor is; elsewhere the engine aborts."""
     places = places_of(case)
-    if case.draft is None or not places.has_draft or not borrows_from_target(case.draft):
+    if case.draft is None or case.target is None or not places.has_draft or not borrows_from_target(case.draft):
         return None
     if places.output is None or places.is_shared or places.draft_device == places.output:
         return None
@@ -55,7 +55,7 @@ def draft_apart(case: LaunchCase) -> Finding | None:
     places = places_of(case)
     if case.draft is None or not places.has_draft or borrows_from_target(case.draft) or places.is_shared:
         return None
-    if places.output is None or places.draft_device in (None, places.output):
+    if case.target is None or places.output is None or places.draft_device in (None, places.output):
         return None
     # Which link joins the two is not known here: a Machine names devices, not how they are connected.
     return findings.warning(
@@ -74,7 +74,9 @@ def draft_on_host(case: LaunchCase) -> Finding | None:
     """A drafter on the host is waited for at every step. Where everything is on the host there is nothing to say."""
     draft = case.profile.speculation.draft
     places = places_of(case)
-    if draft is None or not places.has_draft or places.is_all_on_host or places.is_draft_whole:
+    if draft is None or case.target is None or not places.has_draft:
+        return None
+    if places.is_all_on_host or places.is_draft_whole:
         return None
     # That it only fits in host memory is for the memory plan to find.
     observed = _on_host(places, draft.gpu_layers)

@@ -3,6 +3,7 @@
 from app import findings
 from app.findings import Finding, Fix
 from app.inventory.models import ModelFile, ModelKind
+from app.placement.amounts import counted
 from app.placement.case import LaunchCase
 from app.placement.drafting import CHAINED_MTP_ARCHITECTURES, target_width
 from app.placement.resolve import resolve
@@ -37,7 +38,7 @@ def mtp_absent_in_draft(case: LaunchCase) -> Finding | None:
         "mtp-absent",
         f"{draft.path.name} has no MTP heads to draft with: the server would exit while loading.",
         expected="nextn layers with their tensors, of an architecture with an MTP graph",
-        observed=f"{draft.nextn_layers} nextn layers, architecture {draft.architecture}",
+        observed=f"{counted(draft.nextn_layers, 'nextn layer')}, architecture {draft.architecture}",
         evidence="keys and tensor names in the file's header",
         fixes=[
             Fix("Use it as an ordinary draft model", {"speculation": {"method": "draft"}}),
@@ -97,7 +98,7 @@ def draft_target_layers(case: LaunchCase) -> Finding | None:
     if not layers or (method is Method.EAGLE3 and len(layers) != _EAGLE3_LAYERS):
         return _wrong_layers(
             draft,
-            f"it names {len(layers)} layers of the target to read from",
+            f"it names {counted(len(layers), 'layer')} of the target to read from",
             "exactly three layers" if method is Method.EAGLE3 else "at least one layer",
         )
     if case.target is None:

@@ -7,6 +7,7 @@ from typing import Any
 from app import findings
 from app.findings import Finding, Fix
 from app.inventory.models import ModelFile, ModelKind
+from app.placement.amounts import counted
 from app.placement.case import LaunchCase
 from app.placement.places import places_of
 from app.placement.resolve import resolve
@@ -55,7 +56,7 @@ def expert_offload_range(case: LaunchCase) -> Finding | None:
     if count > target.block_count:
         return findings.error(
             "expert-offload-range",
-            f"cpu_moe_layers is {count}, and {target.path.name} has {target.block_count} layers.",
+            f"cpu_moe_layers is {count}, and {target.path.name} has {counted(target.block_count, 'layer')}.",
             expected=f"at most {target.block_count}, or all",
             observed=str(count),
             evidence="block_count in the file's header",
@@ -68,7 +69,7 @@ def expert_offload_range(case: LaunchCase) -> Finding | None:
         "expert-offload-range",
         f"cpu_moe_layers counts layers from the first one, and the first {dense} of {target.path.name} have no "
         f"experts: {count} moves the experts of only {max(0, count - dense)}.",
-        expected=f"{count + dense} to move the experts of {count} layers",
+        expected=f"{count + dense} to move the experts of {counted(count, 'layer')}",
         observed=f"{count}, of these {min(count, dense)} dense",
         evidence="tensor names in the file's header",
     )

@@ -4,6 +4,7 @@ from app import findings
 from app.errors import ModelFileError
 from app.findings import Finding, Fix
 from app.inventory.models import ModelFile, ModelKind
+from app.placement.amounts import counted
 from app.placement.case import LaunchCase
 from app.speculative.parameters import Method
 
@@ -72,7 +73,7 @@ def _split_name(role: str, model: ModelFile | None) -> Finding | None:
     return findings.error(
         f"{role}-unreadable",
         f"The parts of {model.path.name} are there, but the engine loads a split model only under names that end in "
-        f"-00001-of-{len(model.parts):05d}.gguf: rename the {len(model.parts)} files.",
+        f"-00001-of-{len(model.parts):05d}.gguf: rename the {counted(len(model.parts), 'file')}.",
         expected="`-` before NNNNN-of-NNNNN",
         observed=model.path.name,
         evidence="the names of the parts",
@@ -221,7 +222,7 @@ def mtp_absent(case: LaunchCase) -> Finding | None:
         "mtp-absent",
         f"{target.path.name} cannot draft with MTP: {why}.",
         expected="nextn layers with their tensors, of an architecture with an MTP graph",
-        observed=f"{target.nextn_layers} nextn layers, architecture {target.architecture}",
+        observed=f"{counted(target.nextn_layers, 'nextn layer')}, architecture {target.architecture}",
         evidence="keys and tensor names in the file's header",
         fixes=[
             Fix("Draft from repeated text instead", {"speculation": {"method": "ngram-mod"}}),

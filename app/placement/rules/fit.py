@@ -30,7 +30,8 @@ def fit_with_draft(case: LaunchCase) -> Finding | None:
 
 def fit_needs_context(case: LaunchCase) -> Finding | None:
     """Fitting may shrink a context that nobody named: what the server then serves would be chance."""
-    if not case.profile.placement.fit or case.profile.context.size is not None:
+    # Without the target's header what it would be is not known.
+    if not case.profile.placement.fit or case.profile.context.size is not None or case.target is None:
         return None
     size = resolve(case).context_size
     return findings.error(
@@ -44,8 +45,10 @@ def fit_needs_context(case: LaunchCase) -> Finding | None:
 
 
 def _explicit(case: LaunchCase) -> Fix:
-    size = resolve(case).context_size
-    return Fix("Turn fit off and say the values", {"placement": {"fit": False}, "context": {"size": size}})
+    off: dict[str, object] = {"placement": {"fit": False}}
+    if case.profile.context.size is None and case.target is None:
+        return Fix("Turn fit off", off)
+    return Fix("Turn fit off and say the values", {**off, "context": {"size": resolve(case).context_size}})
 
 
 RULES = (fit_with_draft, fit_needs_context)

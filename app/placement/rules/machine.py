@@ -107,8 +107,9 @@ def device_stale(case: LaunchCase) -> Finding | None:
         return None
     return findings.warning(
         "device-stale",
-        f"{names} cannot be asked while an engine runs: the figures are from before, and what running engines hold "
-        "there is not taken off. An RPC server that another engine uses lets this launch wait until that one ends.",
+        f"{names} cannot be asked while an engine of ours runs: the figures are from before it started. What engines "
+        "of other profiles take there is taken off as their plans say; what programs that are not Paceline's have "
+        "taken since is not seen. An RPC server that another engine uses lets this launch wait until that one ends.",
         expected="memory as it is now",
         observed=f"memory as it was: {names}",
         evidence="the engine's --list-devices, when nothing ran",

@@ -3,7 +3,7 @@
 from app import findings
 from app.findings import Finding, Fix
 from app.inventory.models import ModelFile
-from app.placement.amounts import mib
+from app.placement.amounts import counted, mib
 from app.placement.budgets import DeviceBudget
 from app.placement.fixes import DeviceFixes
 from app.placement.places import places_of
@@ -60,10 +60,10 @@ def before_draft(trials: Trials) -> Finding | None:
     where = "the host" if not places.has_draft_layers_on_device else f"{places.draft_device} only in part"
     return findings.warning(
         "expert-before-draft",
-        f"The draft is on {where}, while the experts of {on_device} layers are on devices: let experts give way, not "
-        "the draft.",
+        f"The draft is on {where}, while the experts of {counted(on_device, 'layer')} are on devices: let experts give "
+        "way, not the draft.",
         expected=f"the whole draft on {device}",
-        observed=f"the draft on {where}, experts of {on_device} layers on devices",
+        observed=f"the draft on {where}, experts of {counted(on_device, 'layer')} on devices",
         evidence="the plan; speculation.draft, placement.cpu_moe_layers",
         fixes=_making_room(trials, device),
     )
@@ -78,7 +78,7 @@ def _making_room(trials: Trials, device: str) -> list[Fix]:
         if found is None:
             return []
         count, trial, how = found
-        text += f", and keep the experts of {count} layers on the host{how}"
+        text += f", and keep the experts of {counted(count, 'layer')} on the host{how}"
     return [] if trials.breaks_a_rule(trial.profile) else [Fix(text, trial.patch)]
 
 

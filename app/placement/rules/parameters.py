@@ -2,6 +2,7 @@
 
 from app import findings
 from app.findings import Finding, Fix
+from app.placement.amounts import counted
 from app.placement.attention_kinds import ROLLBACK
 from app.placement.cache_types import QUANTISED_TYPES
 from app.placement.case import LaunchCase
@@ -9,6 +10,10 @@ from app.placement.resolve import resolve
 from app.speculative.parameters import Method, longest_draft
 
 _SLOTS_MOST = 256
+# With one token in a batch the engine dies while loading: its warm-up has two.
+_BATCH_LEAST = 2
+# The engine makes contexts in steps of so many tokens for each slot.
+_CONTEXT_STEP = 256
 
 
 def draft_tokens_zero(case: LaunchCase) -> Finding | None:
@@ -32,19 +37,41 @@ def draft_tokens_zero(case: LaunchCase) -> Finding | None:
 def batch_too_small(case: LaunchCase) -> Finding | None:
     """Every slot may verify its longest draft in one batch; where that does not fit the engine aborts."""
     profile = case.profile
-    longest = max((_longest(case, method) for method in profile.speculation.methods), default=0)
-    # With a batch of one token the engine dies while loading, whatever drafts.
-    needed = max(2, profile.context.slots * (1 + longest))
+    longest, needed = _batch_needed(case)
     if needed <= profile.context.batch_size:
         return None
     return findings.error(
         "batch-too-small",
-        f"{profile.context.slots} slots with drafts of up to {longest} tokens need a batch of {needed}; "
-        f"it is {profile.context.batch_size}. The server would start, and abort once enough slots speculate.",
+        f"{counted(profile.context.slots, 'slot')} with drafts of up to {counted(longest, 'token')} can need a batch "
+        f"of {needed}; it is {profile.context.batch_size}. The server would start, and abort once enough slots "
+        "speculate.",
         expected=f"batch_size of at least {needed} = slots x (1 + longest draft)",
         observed=str(profile.context.batch_size),
         evidence="context.slots, context.batch_size, limits of the methods",
         fixes=[Fix("The smallest batch that holds", {"context": {"batch_size": needed}})],
+    )
+
+
+def context_too_small(case: LaunchCase) -> Finding | None:
+    """No batch is longer than the context that was asked for, before the engine rounds that up.
+
+    With less than the drafts need it dies while loading, or at the first request.
+    """
+    context, (longest, needed) = case.profile.context, _batch_needed(case)
+    ubatch_needed, _ = _ubatch_needed(case) or (0, "")
+    size, needed = resolve(case).context_size, max(needed, ubatch_needed)
+    if size >= needed or _is_size_unknown(case):
+        return None
+    enough = -(-needed // (_CONTEXT_STEP * context.slots)) * _CONTEXT_STEP * context.slots
+    return findings.error(
+        "context-too-small",
+        f"A context of {counted(size, 'token')} also bounds the batch, and {counted(context.slots, 'slot')} with "
+        f"drafts of up to {counted(longest, 'token')} can need {needed} in one: the server would die while loading, "
+        "or at the first request.",
+        expected=f"context.size of at least {needed}",
+        observed=str(size),
+        evidence="llama.cpp build 11434 takes no longer batch than the context it was given",
+        fixes=[Fix(f"What the engine makes of it: {enough} tokens", {"context": {"size": enough}})],
     )
 
 
@@ -87,17 +114,10 @@ def ubatch_too_small(case: LaunchCase) -> Finding | None:
 
     The engine is ready in the first case and aborts with the first full batch, and aborts while loading in the second.
     """
-    profile = case.profile
-    method, context = profile.speculation.method, profile.context
-    if method in (Method.DFLASH, Method.DSPARK):
-        block = (case.draft.block_size if case.draft else None) or profile.speculation.draft_tokens_max + 1
-        needed = context.slots * (1 + min(profile.speculation.draft_tokens_max, block - 1))
-        why = f"{context.slots} slots draft blocks in one pass of {needed} tokens"
-    elif method is Method.MTP and case.target is not None and case.target.architecture in ROLLBACK:
-        needed = profile.speculation.draft_tokens_max + 2
-        why = f"{case.target.architecture} takes drafts back, for which a pass needs {needed} tokens"
-    else:
+    context, asked = case.profile.context, _ubatch_needed(case)
+    if asked is None:
         return None
+    needed, why = asked
     found = min(context.ubatch_size, context.batch_size)
     if found >= needed:
         return None
@@ -116,10 +136,23 @@ def ubatch_too_small(case: LaunchCase) -> Finding | None:
     )
 
 
+def _ubatch_needed(case: LaunchCase) -> tuple[int, str] | None:
+    """How many tokens one pass must take, and why; None where it may be as short as it likes."""
+    speculation, slots = case.profile.speculation, case.profile.context.slots
+    if speculation.method in (Method.DFLASH, Method.DSPARK):
+        block = (case.draft.block_size if case.draft else None) or speculation.draft_tokens_max + 1
+        needed = slots * (1 + min(speculation.draft_tokens_max, block - 1))
+        return needed, f"The blocks of {counted(slots, 'slot')} are drafted in one pass of {needed} tokens"
+    if speculation.method is Method.MTP and case.target is not None and case.target.architecture in ROLLBACK:
+        needed = speculation.draft_tokens_max + 2
+        return needed, f"{case.target.architecture} takes drafts back, for which a pass needs {needed} tokens"
+    return None
+
+
 def slots_divide_context(case: LaunchCase) -> Finding | None:
     """Without a unified cache each slot gets its share of the context, not all of it."""
     context = case.profile.context
-    if context.slots == 1 or context.unified_kv:
+    if context.slots == 1 or context.unified_kv or _is_size_unknown(case):
         return None
     resolved = resolve(case)
     return findings.warning(
@@ -142,7 +175,7 @@ def slots_divide_context(case: LaunchCase) -> Finding | None:
 def slots_share_context(case: LaunchCase) -> Finding | None:
     """With a unified cache every slot shows the whole context, and when the pool is full all running requests fail."""
     context = case.profile.context
-    if context.slots == 1 or not context.unified_kv:
+    if context.slots == 1 or not context.unified_kv or _is_size_unknown(case):
         return None
     resolved = resolve(case)
     return findings.warning(
@@ -163,6 +196,11 @@ def slots_share_context(case: LaunchCase) -> Finding | None:
             ),
         ],
     )
+
+
+def _is_size_unknown(case: LaunchCase) -> bool:
+    """A size that the profile leaves open follows the target's header."""
+    return case.profile.context.size is None and case.target is None
 
 
 def quantised_v_needs_flash_attention(case: LaunchCase) -> Finding | None:
@@ -187,6 +225,12 @@ def quantised_v_needs_flash_attention(case: LaunchCase) -> Finding | None:
     )
 
 
+def _batch_needed(case: LaunchCase) -> tuple[int, int]:
+    """The longest draft of all methods, and the tokens of a batch in which every slot verifies one."""
+    longest = max((_longest(case, method) for method in case.profile.speculation.methods), default=0)
+    return longest, max(_BATCH_LEAST, case.profile.context.slots * (1 + longest))
+
+
 def _longest(case: LaunchCase, method: Method) -> int:
     """As the engine sizes its batch: by the limit that was asked for, before a block drafter is clamped."""
     speculation = case.profile.speculation
@@ -196,6 +240,7 @@ def _longest(case: LaunchCase, method: Method) -> int:
 RULES = (
     draft_tokens_zero,
     batch_too_small,
+    context_too_small,
     slots_too_many,
     cache_types_differ,
     ubatch_too_small,

@@ -2,9 +2,11 @@
 
 from app import findings
 from app.findings import Finding, Fix
+from app.placement.amounts import counted
 from app.placement.case import LaunchCase
 from app.placement.places import places_of
 from app.placement.resolve import resolve
+from app.placement.rules.devices import DEVICES_MOST
 
 _GIB = 1 << 30
 
@@ -13,7 +15,10 @@ def split_shape(case: LaunchCase) -> Finding | None:
     """Shares that are not one positive number for each device: the engine ignores some, divides otherwise, or exits."""
     placement = case.profile.placement
     shares, devices = placement.tensor_split, resolve(case).devices
-    if shares is None or placement.split_mode == "none" or not devices:
+    if shares is None or not devices:
+        return None
+    # Where one device computes, shares are only read; a list that is too long ends the engine all the same.
+    if placement.split_mode == "none" and len(shares) <= DEVICES_MOST:
         return None
     given = [share for share in shares if share > 0]
     kept = [name for name, share in zip(devices, shares, strict=False) if share > 0]
@@ -22,8 +27,12 @@ def split_shape(case: LaunchCase) -> Finding | None:
     elif not given:
         what = "every share is 0, which the engine takes for no split at all"
         fixes = [_without_split()]
+    elif len(shares) > DEVICES_MOST:
+        what = f"there are {len(shares)} shares, and with more than {DEVICES_MOST} the engine exits"
+        fixes = (placement.split_mode != "none" and _first_shares(shares, len(devices))) or [_without_split()]
     elif len(shares) > len(devices):
-        what = f"there are {len(shares)} shares for {len(devices)} devices, and the engine ignores those past the last"
+        there = f"there are {len(shares)} shares for {counted(len(devices), 'device')}"
+        what = f"{there}, and the engine ignores those past the last"
         fixes = _first_shares(shares, len(devices)) or [_without_split()]
     elif len(shares) < len(devices) or 1 < len(given) < len(devices):
         idle = [name for name in devices if name not in kept]
@@ -136,8 +145,8 @@ def main_gpu_unknown(case: LaunchCase) -> Finding | None:
         return None
     return findings.error(
         "main-gpu-unknown",
-        f"main_gpu is {placement.main_gpu}, and the launch has {len(devices)} devices, counted from 0: the engine "
-        "would exit with `invalid value for main_gpu`.",
+        f"main_gpu is {placement.main_gpu}, and the launch has {counted(len(devices), 'device')}, counted from 0: the "
+        "engine would exit with `invalid value for main_gpu`.",
         expected=f"0 to {len(devices) - 1}",
         observed=str(placement.main_gpu),
         evidence="placement.main_gpu, placement.devices",
