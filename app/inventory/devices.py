@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MemoryHolder:
-    """A process that is not ours and holds memory of a device; `used_bytes` is None where the driver does not tell."""
+    """A process that holds memory of a device; `used_bytes` is None where the driver does not tell."""
 
     pid: int
     used_bytes: int | None = None
@@ -18,7 +18,7 @@ class Device:
 
     `uuid` and `pci_bus_id` are known only where a driver was asked too; `uuid` may be that of a MIG slice. The memory
     of an `integrated` device is the host's: both figures are about one budget. `holders` are processes that are not
-    ours. `mismatch` says why the driver's figures could not be attached to this device. The figures of an `is_stale`
+    ours, `own_holders` our engines. `mismatch` says why the driver's figures could not be attached to this device. The figures of an `is_stale`
     device are from before our own engines took memory of it: it cannot be asked while they live.
     """
 
@@ -30,6 +30,7 @@ class Device:
     pci_bus_id: str | None = None
     integrated: bool = False
     holders: Sequence[MemoryHolder] = ()
+    own_holders: Sequence[MemoryHolder] = ()
     mismatch: str | None = None
     is_stale: bool = False
 
@@ -49,13 +50,17 @@ class Machine:
     """Devices in the engine's order, and the host.
 
     `unlisted` describes cards that the driver shows and the engine does not list. `driver_problem` says why a driver
-    that answered before does not answer now.
+    that answered before does not answer now. Raises ValueError where two devices have one name: plans go by name.
     """
 
     devices: Sequence[Device] = ()
     host: Host = Host()
     unlisted: Sequence[str] = ()
     driver_problem: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.device_names)) != len(self.devices):
+            raise ValueError(f"two devices have one name: {', '.join(self.device_names)}")
 
     @property
     def device_names(self) -> tuple[str, ...]:

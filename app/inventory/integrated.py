@@ -5,11 +5,15 @@ import re
 # The engine's list does not tell. Names of makers that only integrated graphics carry.
 _INTEGRATED = re.compile(
     r"\bApple (M\d|A\d)"
-    r"|\bIntel\b.*\b(HD|UHD|Iris|Xe) "
+    # Xe MAX is a card.
+    r"|\bIntel\b(?!.*\bXe MAX\b).*\b(HD|UHD|Iris|Xe)\b"
     r"|\bIntel\(R\) (Arc\(TM\) )?Graphics\b"
+    r"|\bArc(\(TM\))? 1[34]0[TV]\b"
+    r"|\bRadeon\(TM\) Graphics\b"
     r"|\bRadeon(\(TM\))? Vega \d+ Graphics\b"
     r"|\bRadeon(\(TM\))? (\d{3}M|80[456]0S)\b"
-    r"|\b(GB10|Orin|Xavier|Thor|Tegra)\b",
+    r"|\b(GB10|Orin|Xavier|Thor|Tegra)\b"
+    r"|\b(Adreno|Immortalis|Mali)\b",
     re.IGNORECASE,
 )
 # ROCm calls large cards so as well; Vulkan adds the processor's code name.

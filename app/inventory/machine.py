@@ -120,8 +120,11 @@ def _device_now(device: Device, unit: Unit | None, host: Host, ours: AbstractSet
     integrated = device.integrated or is_integrated(device.name, device.description)
     total, free = device.total_bytes, device.free_bytes
     holders: tuple[MemoryHolder, ...] = ()
+    own_holders: tuple[MemoryHolder, ...] = ()
     if unit is not None:
-        holders = _holders(known(unit.processes) or (), ours)
+        told = _holders(known(unit.processes) or ())
+        holders = tuple(holder for holder in told if holder.pid not in ours)
+        own_holders = tuple(holder for holder in told if holder.pid in ours)
         if (memory := known(unit.memory)) is not None:
             total = total or memory.total_bytes
             free = min(memory.free_bytes, total)
@@ -131,12 +134,17 @@ def _device_now(device: Device, unit: Unit | None, host: Host, ours: AbstractSet
     if integrated and host.available_bytes is not None:
         # What it takes, it takes from the host.
         free = min(free, host.available_bytes)
-    return replace(device, total_bytes=total, free_bytes=free, integrated=integrated, holders=holders)
-
-
-def _holders(processes: Sequence[CardProcess], ours: AbstractSet[int]) -> tuple[MemoryHolder, ...]:
-    return tuple(
-        MemoryHolder(process.pid, process.used_bytes)
-        for process in processes
-        if process.pid not in ours and process.used_bytes != 0
+    if total:
+        free = min(free, total)
+    return replace(
+        device,
+        total_bytes=total,
+        free_bytes=free,
+        integrated=integrated,
+        holders=holders,
+        own_holders=own_holders,
     )
+
+
+def _holders(processes: Sequence[CardProcess]) -> tuple[MemoryHolder, ...]:
+    return tuple(MemoryHolder(process.pid, process.used_bytes) for process in processes if process.used_bytes != 0)

@@ -1,6 +1,5 @@
 """Where a model file lies: inside the model folders, and beside the other parts of its set."""
 
-import difflib
 import os
 import re
 from collections import deque
@@ -10,6 +9,7 @@ from typing import Final
 
 from app.errors import ModelFileMissing, ModelFileOutside, ModelFileUnreadable
 from app.inventory.gguf_cursor import shown
+from app.near_names import near_names
 
 PARTS_MAX: Final = 1024
 _SET_NAME: Final = re.compile(r"(.+[-._])([0-9]{5})-of-([0-9]{5})(\.gguf)", re.IGNORECASE | re.DOTALL)
@@ -112,13 +112,12 @@ def _missing(text: str, model_dirs: Sequence[Path]) -> ModelFileMissing:
 
 def _near(text: str, folders: Sequence[Path]) -> list[str]:
     """Up to three files whose name resembles the one asked for, relative to their folder."""
-    wanted = Path(text[-_NAME_CHARACTERS_MAX:]).name.lower()
+    wanted = Path(text[-_NAME_CHARACTERS_MAX:]).name
     by_name: dict[str, list[str]] = {}
     for folder in folders:
         for file in gguf_files(folder, _ENTRIES_SCANNED_MAX):
-            by_name.setdefault(file.name.lower(), []).append(shown(file.relative_to(folder)))
-    alike = difflib.get_close_matches(wanted, by_name, n=3, cutoff=0.6)
-    return [relative for name in alike for relative in by_name[name]][:3]
+            by_name.setdefault(file.name, []).append(shown(file.relative_to(folder)))
+    return [relative for name in near_names(wanted, by_name) for relative in by_name[name]][:3]
 
 
 def gguf_files(folder: Path, entries_max: int) -> Iterator[Path]:

@@ -38,6 +38,8 @@ class ModelKind(StrEnum):
     MTP_ONLY = "mtp_only"
     ASSISTANT = "assistant"
     PROJECTOR = "projector"
+    LORA = "lora"
+    CONTROL_VECTOR = "control_vector"
     UNKNOWN = "unknown"
 
 
@@ -46,6 +48,7 @@ _KIND_BY_ARCHITECTURE: Final[Mapping[str, ModelKind]] = MappingProxyType(
         "eagle3": ModelKind.EAGLE3,
         "gemma4-assistant": ModelKind.ASSISTANT,
         "clip": ModelKind.PROJECTOR,
+        "controlvector": ModelKind.CONTROL_VECTOR,
     }
 )
 
@@ -232,10 +235,12 @@ def _kind(header: GgufHeader, architecture: str, tensors: Mapping[str, TensorInf
         return ModelKind.DSPARK if "markov_w1.weight" in tensors else ModelKind.DFLASH
     if architecture in _KIND_BY_ARCHITECTURE:
         return _KIND_BY_ARCHITECTURE[architecture]
+    # Adapters carry the architecture of their model, importance matrices its tensor names too.
+    if header.text("general.type") == "adapter" and header.text("adapter.type") == "lora":
+        return ModelKind.LORA
     has_trunk = first_nextn > 0 and any(name.startswith("blk.0.") for name in tensors)
     if not has_trunk and any(_NEXTN.match(name) for name in tensors):
         return ModelKind.MTP_ONLY
-    # Adapters and importance matrices carry the architecture and tensor names of their model.
     whole = header.text("general.type") in (None, "model")
     return ModelKind.TARGET if whole and has_trunk and "token_embd.weight" in tensors else ModelKind.UNKNOWN
 

@@ -138,8 +138,9 @@ def _device(index: int, traffic: bool) -> NvmlDevice:
         uuid=_ask(pynvml.nvmlDeviceGetUUID, card),
         pci_bus_id=_ask(lambda: normal_pci_bus_id(pynvml.nvmlDeviceGetPciInfo(card).busId)),
         name=_ask(pynvml.nvmlDeviceGetName, card),
-        memory=_memory(card),
+        # First who holds it, then what is free: what a process takes in between is then not thought of as still to come.
         processes=_processes(card),
+        memory=_memory(card),
         utilisation=_then(
             _ask(pynvml.nvmlDeviceGetUtilizationRates, card),
             lambda found: Utilisation(found.gpu / 100, found.memory / 100),
@@ -245,8 +246,8 @@ def _mig_slices(card: Any) -> Reading[Sequence[MigSlice]]:
         MigSlice(
             uuid=_ask(pynvml.nvmlDeviceGetUUID, part),
             name=_ask(pynvml.nvmlDeviceGetName, part),
-            memory=_memory(part),
             processes=_processes(part),
+            memory=_memory(part),
         )
         for part in handles
         if not isinstance(part, Absent)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
 from fixtures.cards import GIB, RTX_3060, RTX_4090, UNTOLD, card, driver, listed
 
-from app.inventory.devices import Device, Host, MemoryHolder
+from app.inventory.devices import Device, Host, Machine, MemoryHolder
 from app.inventory.listing import DeviceListing
 from app.inventory.machine import MachineReader
 from app.inventory.nvml_snapshot import Absent, CardProcess, NvmlDevice, NvmlSnapshot
@@ -161,3 +162,15 @@ async def test_the_drivers_units_come_along_for_who_shows_them() -> None:
     seen = await world.reader().look()
     assert {name: unit.uuid for name, unit in seen.units.items()} == {"CUDA0": "GPU-1"}
     assert seen.nvml == world.nvml
+
+
+async def test_an_engine_that_says_more_is_free_than_there_is() -> None:
+    world = World([], fresh=[])
+    world.probed = world.fresh = [listed("Vulkan0", "AMD Radeon RX 7900 XTX", 24, 25)]
+    (device,) = (await world.reader().now()).devices
+    assert device.free_bytes == device.total_bytes == 24 * GIB
+
+
+def test_two_devices_of_one_name_are_no_machine() -> None:
+    with pytest.raises(ValueError, match="two devices have one name: CUDA0, CUDA0"):
+        Machine([listed("CUDA0"), listed("CUDA0")])

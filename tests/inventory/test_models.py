@@ -147,6 +147,7 @@ DSPARK = ("fc.weight", "blk.0.attn_q.weight", "markov_w1.weight", "markov_w2.wei
         ("gemma4-assistant", {"block_count": 1}, TRUNK, ModelKind.ASSISTANT),
         ("clip", {}, ("v.blk.0.attn_q.weight",), ModelKind.PROJECTOR),
         ("llama", {"block_count": 1, "general.type": "adapter"}, TRUNK, ModelKind.UNKNOWN),
+        ("controlvector", {"layer_count": 1}, ("direction.1",), ModelKind.CONTROL_VECTOR),
         ("llama", {"block_count": 1, "general.type": "model"}, TRUNK, ModelKind.TARGET),
         ("llama", {"block_count": 1}, ("blk.0.attn_q.weight.lora_a",), ModelKind.UNKNOWN),
         ("llama", {"block_count": 1}, (), ModelKind.UNKNOWN),
