@@ -1,7 +1,6 @@
 """What the flags of a command line say, one after another, gathered into fields of a profile and notes. Pure."""
 
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any
 
 from app.llama_server.command_notes import Note, NoteKind
@@ -20,8 +19,9 @@ from app.llama_server.command_tables import (
 )
 from app.llama_server.command_values import Known, Understood, Unreadable, problem_of, understand
 from app.llama_server.command_words import Said
-from app.llama_server.extra_args import OWNED_BY_FIELD, PATH_VALUED, is_allowed, refusal
+from app.llama_server.extra_args import FILE_VALUED, OWNED_BY_FIELD, is_allowed, refusal
 from app.llama_server.flags import SPEC_TYPES
+from app.near_names import near_names
 from app.speculative.parameters import NGRAM_MOD_LENGTH_MAX, NGRAM_MOD_LENGTH_MIN, NGRAM_MOD_MATCH, Method
 
 METHODS = {name: method for method, name in SPEC_TYPES.items()}
@@ -128,7 +128,7 @@ class Reading:
         self.unknown += 1
         # Looking for near names takes a millisecond.
         names = sorted(KNOWN | self.known.flags.keys()) if self.unknown <= _HINTS_MAX else []
-        near = get_close_matches(name[:_NAME_MAX], names, n=2, cutoff=0.75)
+        near = near_names(name[:_NAME_MAX], names, most=2)
         return f"{engine} would exit" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
     def _keep(self, flag: Said, kind: NoteKind, why: str) -> None:
@@ -142,7 +142,7 @@ class Reading:
             # The last one counts, also against another name of the same flag, so it goes to the end.
             self.extra.pop(flag.name, None)
             self.extra[flag.name] = words
-        remark = "its file must lie in a model folder" if flag.name in PATH_VALUED else ""
+        remark = "its file must lie in a model folder" if flag.name in FILE_VALUED else ""
         kept = NoteKind.KEPT if kind is NoteKind.TRANSLATED else kind
         self.note(kept, flag.written, _sentences(why, remark), "extra_args", list(words))
 

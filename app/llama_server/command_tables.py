@@ -46,7 +46,8 @@ SECRET: Final = frozenset(_words("--api-key -hft --hf-token"))
 # Said twice they add up instead of the last one counting.
 ACCUMULATING: Final = frozenset(
     _words(
-        "-l --logit-bias --dry-sequence-breaker --lora --control-vector -ot --override-tensor -a --alias --spec-type"
+        "-l --logit-bias --dry-sequence-breaker --lora --lora-scaled --control-vector --control-vector-scaled -ot "
+        "--override-tensor -a --alias --spec-type"
     )
 )
 
@@ -116,6 +117,8 @@ DROPPED: Final = _by_flag(
         "--props": "settings change by a new revision of the profile",
         "--log-disable --log-jsonl --no-log-jsonl --log-colors --log-prefix --no-log-prefix --log-timestamps "
         "--no-log-timestamps": "Paceline reads the engine's log and keeps it: `paceline logs`",
+        "-lv --verbosity --log-verbosity -v --verbose --log-verbose": "4 in any case: Paceline reads where everything "
+        "went, and from 5 on the log would hold texts of prompts and answers",
         "--offline": "an engine of Paceline downloads nothing",
         "--ui --webui --no-ui --no-webui --ui-config --webui-config": "the engine's own page is not what clients see",
         "--no-agent -no-ag --no-ui-mcp-proxy --no-webui-mcp-proxy --no-models-autoload": "off in any case",
@@ -135,7 +138,7 @@ DOWNLOADS: Final = frozenset(
 )
 # Known to the engine and to no profile; what Paceline says of them is `extra_args.refusal`.
 _OTHERS = _words(
-    "--perf --no-perf -e --escape --no-escape --override-kv --lora-scaled --control-vector-scaled "
+    "--perf --no-perf -e --escape --no-escape --override-kv "
     "--control-vector-layer-range --lora-init-without-apply -otd --override-tensor-draft --spec-draft-override-tensor "
     "-r --reverse-prompt -cms --checkpoint-min-step -mmdev --mmproj-device --reasoning-effort --tools --slot-save-path "
     "--media-path --path --models-dir --models-preset --models-max --log-file --log-prompts-dir --spec-synth-len "

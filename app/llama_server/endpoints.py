@@ -1,5 +1,6 @@
 """The engine's own endpoints that Paceline asks, as typed answers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,3 +64,32 @@ class EngineClient:
             context_per_slot=min(int(entry.get("n_ctx", 0)) for entry in entries),
             speculates=all(entry.get("speculative") is True for entry in entries),
         )
+
+    async def running_slots(self) -> Mapping[int, Any]:
+        """How far each running request has come, by the engine's number of its task; empty where it is not told.
+
+        Raises httpx.TransportError.
+        """
+        answer = await self._client.get("/slots", headers=self._key)
+        entries: Any = answer.json() if answer.status_code == 200 else None
+        if not isinstance(entries, list):
+            return {}
+        return {
+            int(entry["id_task"]): (entry.get("n_prompt_tokens_processed"), entry.get("next_token"))
+            for entry in entries
+            if isinstance(entry, dict) and entry.get("is_processing") and "id_task" in entry
+        }
+
+    async def completes_a_token(self, timeout_seconds: float) -> bool:
+        """Whether it completes one token of a short prompt. As a stream: a server notices when its reader leaves.
+
+        Raises httpx.TransportError.
+        """
+        body = {"prompt": "a", "n_predict": 1, "stream": True, "cache_prompt": False}
+        async with self._client.stream(
+            "POST", "/completion", json=body, headers=self._key, timeout=timeout_seconds
+        ) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: "):
+                    return answer.status_code == 200 and '"error"' not in line[:20]
+        return False

@@ -3,10 +3,12 @@
 An allowlist: what is not named here is refused, so that a new flag of a new build opens nothing by itself.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.inventory.engine import EngineFlag
+from app.inventory.models import ModelKind
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -19,8 +21,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "--top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --typical --typical-p --repeat-last-n "
         "--repeat-penalty --presence-penalty --frequency-penalty --dry-multiplier --dry-base --dry-allowed-length "
         "--dry-penalty-last-n --dry-sequence-breaker --adaptive-target --adaptive-decay --dynatemp-range "
-        "--dynatemp-exp --mirostat --mirostat-lr --mirostat-ent -l --logit-bias --ignore-eos --grammar -j "
-        "--json-schema -bs --backend-sampling -n --predict --n-predict --keep"
+        "--dynatemp-exp --mirostat --mirostat-lr --mirostat-ent -l --logit-bias --ignore-eos -bs "
+        "--backend-sampling -n --predict --n-predict --keep"
     ),
     "chat template and reasoning": _words(
         "--chat-template --chat-template-kwargs --jinja --no-jinja --reasoning-format -rea --reasoning "
@@ -53,10 +55,21 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "-to --timeout --sse-ping-interval --warmup --no-warmup --embedding --embeddings --rerank --reranking "
         "--pooling --mmproj-offload --no-mmproj-offload --image-min-tokens --image-max-tokens"
     ),
-    "log verbosity": ("-lv", "--verbosity", "--log-verbosity", "-v", "--verbose", "--log-verbose"),
 }
 # Their value is a file, which must lie in the model folders.
-PATH_VALUED = _words("--grammar-file --json-schema-file -jf --chat-template-file")
+PATH_VALUED = _words("--chat-template-file")
+# Their value is one file or several, each of which must be what the flag takes it for.
+ADAPTERS: dict[str, ModelKind] = {
+    "--lora": ModelKind.LORA,
+    "--lora-scaled": ModelKind.LORA,
+    "--control-vector": ModelKind.CONTROL_VECTOR,
+    "--control-vector-scaled": ModelKind.CONTROL_VECTOR,
+}
+FILE_VALUED = (*PATH_VALUED, *ADAPTERS)
+_SCALED = "-scaled"
+# The engine divides lists of files by the first two, and a file from its scale by the third.
+_DIVIDERS = ',"'
+_SCALE_DIVIDER = ":"
 
 _OWNED: dict[str, tuple[str, ...]] = {
     "target.path": _words("-m --model"),
@@ -109,6 +122,8 @@ _OPENS_MACHINE = _words(
     "-mu --docker-repo -dr -hf -hfr --hf- -hfd -hfrd --spec-draft-hf -hfv -hft -lcs -lcd --lookup-cache- "
     "--agent --ui --webui --no-ui --no-webui --mmproj-url -mmu --completion-bash -cl --cache-list"
 )
+_GRAMMARS = _words("--grammar --grammar-file -j --json-schema -jf --json-schema-file")
+_TWO_VALUES = _words("--control-vector-layer-range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +160,7 @@ def spelled(word: str) -> str:
 
 def is_allowed(name: str) -> bool:
     """Whether a profile may add this flag."""
-    return name in PATH_VALUED or any(name in names for names in ALLOWED.values())
+    return name in FILE_VALUED or any(name in names for names in ALLOWED.values())
 
 
 def refusal(name: str) -> str:
@@ -153,11 +168,60 @@ def refusal(name: str) -> str:
     if field := OWNED_BY_FIELD.get(name):
         kind = "the setting" if field.startswith("PACELINE_") else "the profile's"
         return f"Paceline sets it from {kind} {field}"
+    if name in _GRAMMARS:
+        return (
+            "a grammar that the engine cannot read ends the server while it loads, and one that it can is forced on "
+            "every answer; a request takes its own as `grammar` or `response_format`"
+        )
+    if name in _TWO_VALUES:
+        return "it takes two values; without it a control vector works on every layer that it has a direction for"
     if _matches(name, _OPENS_MACHINE):
         return "it opens files, programs or the network of this machine to requests"
     if _matches(name, _PACELINE):
         return "Paceline decides how the server is reached and watched"
     return "it is not among the flags that a profile may add (the user guide lists them)"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file in the value of a flag that takes several; `scale` is as it was written, None where it has none."""
+
+    path: str
+    scale: str | None = None
+
+
+def file_entries(name: str, value: str) -> list[FileEntry]:
+    """The files that an adapter flag names. Raises ValueError, with what is wrong, where the engine would not load."""
+    if '"' in value:
+        raise ValueError("a file name with a quotation mark in it cannot be told to the engine")
+    entries = []
+    for text in value.split(","):
+        path, divider, scale = text.rpartition(_SCALE_DIVIDER) if name.endswith(_SCALED) else (text, "", "")
+        if name.endswith(_SCALED):
+            if not divider or _SCALE_DIVIDER in path or not _is_number(scale):
+                raise ValueError(f"expected FILE:SCALE, saw {text!r}")
+            entries.append(FileEntry(path, scale))
+        else:
+            entries.append(FileEntry(path))
+        if not entries[-1].path:
+            raise ValueError("one of its files has no name")
+    return entries
+
+
+def joined_entries(name: str, entries: Sequence[FileEntry]) -> str:
+    """The value that says these files. Raises ValueError where a path holds what the engine would divide it by."""
+    dividers = _DIVIDERS + (_SCALE_DIVIDER if name.endswith(_SCALED) else "")
+    for entry in entries:
+        if found := [mark for mark in dividers if mark in entry.path]:
+            raise ValueError(f"the engine would divide {entry.path!r} at {found[0]!r}: rename the file or its folder")
+    return ",".join(entry.path if entry.scale is None else f"{entry.path}:{entry.scale}" for entry in entries)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text)) and "_" not in text
+    except ValueError:
+        return False
 
 
 def _matches(name: str, entries: Sequence[str]) -> bool:

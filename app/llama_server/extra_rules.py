@@ -6,6 +6,7 @@ from app import findings
 from app.findings import Finding, Fix
 from app.inventory.models import ModelFile
 from app.llama_server.extra_args import ExtraFlag, read_flags
+from app.placement.amounts import counted
 from app.placement.cache_types import QUANTISED_TYPES
 from app.placement.case import LaunchCase
 from app.placement.header_keys import HeaderKeys
@@ -30,8 +31,8 @@ def context_over_trained(case: LaunchCase) -> Finding | None:
         "context-over-trained",
         f"The context has {size // slots} tokens for each slot, and {target.path.name} was trained for {usable}: the "
         "engine gives a slot no more than that, and what is beyond takes memory and is never used.",
-        expected=f"at most {usable} tokens for each of {slots} slots, or YaRN scaling in extra_args",
-        observed=f"{size} tokens for {slots} slots",
+        expected=f"at most {usable} tokens for each slot, or YaRN scaling in extra_args",
+        observed=f"{counted(size, 'token')} for {counted(slots, 'slot')}",
         evidence="context_length in the file's header, context.size, extra_args",
         fixes=[Fix(f"The trained length for each slot: {usable}", {"context": {"size": usable * slots}})],
     )
@@ -102,7 +103,7 @@ def draft_split_inherited(case: LaunchCase) -> Finding | None:
     """A draft over several devices is divided by the target's shares, whatever its own size."""
     named = _value(case, *_DRAFT_DEVICE)
     draft = case.profile.speculation.draft
-    if named is None or "," not in named or draft is None:
+    if named is None or "," not in named or draft is None or case.target is None:
         return None
     output = places_of(case).output or named.split(",")[-1]
     return findings.warning(

@@ -70,7 +70,8 @@ def launch_flags(
         _placement(profile, resolved),
         _context(profile, resolved),
         _speculation(profile, resolved, files),
-        [("--metrics",), ("--slots",)],
+        # The least that tells where everything lies. It tells no more of a request's text than any lower one.
+        [("--verbosity", "4"), ("--metrics",), ("--slots",)],
     )
     return tuple(word for group in groups for argument in group for word in argument)
 

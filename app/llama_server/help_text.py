@@ -39,18 +39,22 @@ def parse_spec_types(flags: dict[str, EngineFlag], help_text: str) -> frozenset[
 
 
 def parse_devices(listing: str) -> tuple[Device, ...]:
-    """The devices of `--list-devices`, in the engine's order, memory in bytes."""
+    """The devices of `--list-devices`, in the engine's order, memory in bytes.
+
+    Of a name that stands there twice the first counts, which is the one that `--device` finds.
+    """
     found = (_DEVICE.match(line) for line in listing.splitlines())
-    return tuple(
-        Device(
-            name=match["name"],
-            description=match["description"],
-            total_bytes=int(match["total"]) << 20,
-            free_bytes=int(match["free"]) << 20,
-        )
-        for match in found
-        if match
-    )
+    devices: dict[str, Device] = {}
+    for match in found:
+        if match:
+            device = Device(
+                name=match["name"],
+                description=match["description"],
+                total_bytes=int(match["total"]) << 20,
+                free_bytes=int(match["free"]) << 20,
+            )
+            devices.setdefault(device.name, device)
+    return tuple(devices.values())
 
 
 def _entries(help_text: str) -> Iterator[list[str]]:

@@ -26,6 +26,8 @@ _SWITCHES: Mapping[str, dict[str, Any]] = {
     "-nr": {"repacks": False},
     "--no-repack": {"repacks": False},
     "--no-host": {"pinned_host": False},
+    "--op-offload": {"offloads_ops": True},
+    "--no-op-offload": {"offloads_ops": False},
     "--embedding": {"keeps_all_outputs": True},
     "--embeddings": {"keeps_all_outputs": True},
     "--rerank": {"keeps_all_outputs": True},

@@ -95,11 +95,15 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while chunk := await reader.read(_CHUNK_BYTES):
             if is_taken:
                 is_taken = await _send(writer, chunk)
-    with suppress(OSError):
-        writer.write_eof()
+    # uvloop raises RuntimeError where a closed connection is written to; asyncio's own loop takes it in silence.
+    if not writer.is_closing():
+        with suppress(OSError):
+            writer.write_eof()
 
 
 async def _send(writer: asyncio.StreamWriter, chunk: bytes) -> bool:
+    if writer.is_closing():
+        return False
     try:
         writer.write(chunk)
         await writer.drain()

@@ -1,9 +1,8 @@
 """Rules on what the engine takes: flags, environment, methods. Pure."""
 
-import re
-
 from app import findings
 from app.findings import Finding, Fix
+from app.llama_server.adapter_rules import RULES as ADAPTER_RULES
 from app.llama_server.environment import ALLOWED_NAMES, ALLOWED_PREFIXES, is_allowed
 from app.llama_server.extra_args import OWNED_BY_FIELD, ExtraFlag, read_flags, refusal
 from app.llama_server.extra_args import is_allowed as is_flag_allowed
@@ -11,10 +10,7 @@ from app.llama_server.extra_rules import RULES as EXTRA_RULES
 from app.llama_server.flags import SPEC_TYPES
 from app.llama_server.help_text import is_removed
 from app.placement.case import LaunchCase
-
-_PATTERN_MOST_CHARACTERS = 256
-# A repetition of what repeats itself can take for ever on a name that does not match; groups of names never need one.
-_RUNS_AWAY = re.compile(r"[*+}?]\)*[*+{]|[*+}][^()]*\)+[*+{]|\|[^()]*\)[*+{]|\(\?P|\\[1-9]")
+from app.placement.override_patterns import look_for
 
 
 def judge_engine(case: LaunchCase, emitted: tuple[str, ...]) -> list[Finding]:
@@ -25,7 +21,7 @@ def judge_engine(case: LaunchCase, emitted: tuple[str, ...]) -> list[Finding]:
         *flag_value(case),
         *env_reserved(case),
         *method_unsupported(case),
-        *(found for rule in EXTRA_RULES if (found := rule(case)) is not None),
+        *(found for rule in (*EXTRA_RULES, *ADAPTER_RULES) if (found := rule(case)) is not None),
     ]
 
 
@@ -95,34 +91,36 @@ def flag_value(case: LaunchCase) -> list[Finding]:
         for flag in read_flags(case.profile.extra_args, case.engine.flags)
         if flag.known is not None and flag.known.takes_value and flag.at is None
     ]
-    wrong = [entry for entry in case.profile.placement.override_tensor if not _is_override(entry)]
-    if wrong:
-        kept = [entry for entry in case.profile.placement.override_tensor if entry not in wrong]
-        found.append(
-            findings.error(
-                "flag-value",
-                f"placement.override_tensor holds {', '.join(map(repr, wrong))}, which is not `pattern=buffer`.",
-                expected="a regular expression without commas, `=`, the name of a buffer type such as CPU",
-                observed=", ".join(wrong),
-                evidence="the profile",
-                fixes=[Fix("Leave them out", {"placement": {"override_tensor": kept}})],
-            )
+    return found + _overrides_refused(case)
+
+
+def _overrides_refused(case: LaunchCase) -> list[Finding]:
+    """Tensor overrides that the engine could not read, or would search for without end; all in one finding."""
+    entries = case.profile.placement.override_tensor
+    shapely = {entry: entry.partition("=")[0] for entry in entries if _is_override(entry)}
+    names = case.target.tensors if case.target is not None else ()
+    refused = look_for(tuple(shapely.values()), names).refused
+    wrong = {entry: "is not `pattern=buffer`" for entry in entries if entry not in shapely}
+    wrong |= {entry: refused[pattern].value for entry, pattern in shapely.items() if pattern in refused}
+    if not wrong:
+        return []
+    kept = [entry for entry in entries if entry not in wrong]
+    return [
+        findings.error(
+            "flag-value",
+            f"In placement.override_tensor {', and '.join(f'{entry!r} {reason}' for entry, reason in wrong.items())}.",
+            expected="a short regular expression without commas, `=`, the name of a buffer type such as CPU",
+            observed=", ".join(wrong),
+            evidence="the profile",
+            fixes=[Fix("Leave them out", {"placement": {"override_tensor": kept}})],
         )
-    return found
+    ]
 
 
 def _is_override(entry: str) -> bool:
     """The engine splits at every comma, and at the first `=`."""
     pattern, equals, buffer = entry.partition("=")
-    if not (pattern and equals and buffer) or "," in entry or len(pattern) > _PATTERN_MOST_CHARACTERS:
-        return False
-    if _RUNS_AWAY.search(pattern):
-        return False
-    try:
-        re.compile(pattern)
-    except re.error:
-        return False
-    return True
+    return bool(pattern and equals and buffer) and "," not in entry
 
 
 def _without(case: LaunchCase, flag: ExtraFlag) -> list[Fix]:

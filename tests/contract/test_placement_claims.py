@@ -111,6 +111,12 @@ ON_HOST: Mapping[str, tuple[str | None, dict[str, Any], str | None]] = {
     "shift": (None, shifting("f16"), None),
     "shift-quantised": (None, shifting("q8_0"), "context-shift-k-type"),
     "shift-bf16": (None, shifting("bf16"), "context-shift-k-type"),
+    "one-token": (None, {"context": {"size": 1}}, "context-too-small"),
+    "two-tokens": (None, {"context": {"size": 2}}, None),
+    "short-for-a-draft": ("draft", drafting("draft", "none") | {"context": {"size": 3}}, "context-too-small"),
+    "long-enough-for-a-draft": ("draft", drafting("draft", "none") | {"context": {"size": 4}}, None),
+    "short-for-a-block": ("dflash", drafting("dflash", "none") | {"context": {"size": 3}}, "context-too-small"),
+    "long-enough-for-a-block": ("dflash", drafting("dflash", "none") | {"context": {"size": 4}}, None),
     "mtp-from-plain": ("draft", drafting("mtp", "none"), "mtp-absent"),
 }
 

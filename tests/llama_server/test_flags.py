@@ -22,7 +22,7 @@ def test_the_simplest_profile_says_everything_that_decides() -> None:
     assert flags(profile(context={"prompt_cache_bytes": 0})) == (
         "--model /m/t.gguf --alias p --gpu-layers all --fit off --ctx-size 8192 --parallel 1 --no-kv-unified "
         "--cache-type-k f16 --cache-type-v f16 --batch-size 2048 --ubatch-size 512 --flash-attn auto --cache-ram 0 "
-        "--spec-type none --metrics --slots"
+        "--spec-type none --verbosity 4 --metrics --slots"
     )
 
 

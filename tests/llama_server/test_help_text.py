@@ -56,5 +56,10 @@ def test_devices_in_the_engines_order() -> None:
     assert parse_devices("Available devices:\n  (none)\n") == ()
 
 
+def test_of_twins_the_first_counts() -> None:
+    listing = "  RPC0: a (10 MiB, 9 MiB free)\n  CUDA0: b (5 MiB, 5 MiB free)\n  RPC0: c (8 MiB, 7 MiB free)\n"
+    assert [(device.name, device.description) for device in parse_devices(listing)] == [("RPC0", "a"), ("CUDA0", "b")]
+
+
 def test_text_that_is_no_help_gives_no_flags() -> None:
     assert parse_flags("usage: something else\n  --not-at-the-start N\n") == {}

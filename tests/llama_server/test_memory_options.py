@@ -22,6 +22,8 @@ def test_nothing_said_is_the_engine_s_own_way() -> None:
         (["--swa-full"], EngineOptions(full_windows=True)),
         (["--no-repack"], EngineOptions(repacks=False)),
         (["--no-host"], EngineOptions(pinned_host=False)),
+        (["--no-op-offload"], EngineOptions(offloads_ops=False)),
+        (["--no-op-offload", "--op-offload"], EngineOptions()),
         (["--load-mode", "none"], EngineOptions(maps_files=False)),
         (["--load-mode", "mmap"], EngineOptions()),
         (["--load-mode", "mlock"], EngineOptions(maps_files=False)),

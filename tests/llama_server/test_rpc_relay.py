@@ -1,10 +1,12 @@
 """The relay in front of a server that, as the real one, would die of an answer nobody takes."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from app.llama_server.rpc_relay import relayed
 
@@ -73,6 +75,23 @@ async def test_behind_the_relay_the_answer_is_taken() -> None:
         async with relayed(("--rpc", address)) as flags:
             await ask_and_vanish(server, flags[1])
         assert await asyncio.wait_for(server.outcome, 10) == "answered"
+
+
+def test_nothing_is_raised_into_the_loop_that_the_service_runs_on() -> None:
+    unforeseen: list[dict[str, object]] = []
+
+    async def vanish() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unforeseen.append(context))
+        async with slow_server() as (server, address):
+            async with relayed(("--rpc", address)) as flags:
+                await ask_and_vanish(server, flags[1])
+            assert await asyncio.wait_for(server.outcome, 10) == "answered"
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(vanish())
+    # What a task raises that nobody waits for is told when the task goes.
+    gc.collect()
+    assert unforeseen == []
 
 
 async def test_bytes_pass_both_ways() -> None:

@@ -67,6 +67,12 @@ def test_known_flags_with_their_values_pass() -> None:
         (["--tools", "all"], "opens"),
         (["--media_path", "/"], "opens"),
         (["--override-kv", "a=int:1"], "user guide"),
+        (["--grammar", "root ::= ("], "response_format"),
+        (["--grammar-file", "g.gbnf"], "response_format"),
+        (["-j", "{}"], "response_format"),
+        (["--json-schema", "{}"], "response_format"),
+        (["-jf", "s.json"], "response_format"),
+        (["--json-schema-file", "s.json"], "response_format"),
     ],
 )
 def test_reserved_flags_are_refused_with_the_reason(words: list[str], reason: str) -> None:
@@ -128,6 +134,14 @@ def test_overrides_are_a_pattern_and_a_buffer(entry: str) -> None:
 def test_overrides_as_people_write_them() -> None:
     entries = [r"\.ffn_(up|down|gate)_(ch|)exps=CPU", r"blk\.(1[0-9])\.ffn=CUDA1", "exps=RPC0[127.0.0.1:18191]"]
     assert flag_value(case(profile(placement={"override_tensor": entries}))) == []
+
+
+def test_overrides_that_the_engine_would_search_for_without_end_say_so() -> None:
+    hostile = ".?" * 25 + "x!=CPU"
+    (found,) = flag_value(case(profile(placement={"override_tensor": [hostile, "(?i)exps=CPU", "exps=CPU"]})))
+    assert "without end" in found.message
+    assert "not a regular expression that the engine reads" in found.message
+    assert found.observed == f"{hostile}, (?i)exps=CPU"
 
 
 def test_a_value_is_not_a_flag() -> None:
