@@ -10,13 +10,7 @@ from app.profiles.profile import LaunchProfile, Serving
 _SYSTEM_CONFIG = Path("/etc/llama.cpp/config.ini")
 # Fields of the interface whose turn has not come; each leaves this list with the work that honours it.
 _WITHOUT_EFFECT = (
-    "idle_timeout_seconds",
-    "autostart",
-    "pinned",
-    "priority",
     "max_concurrency",
-    "queue_limit",
-    "queue_timeout_seconds",
     "allow_wrong_logprobs",
     "strip_parameters",
     "set_parameters",

@@ -89,6 +89,5 @@ def _with_table(planned: PlacementPlan, table: Mapping[str, Mapping[str, int]]) 
 
     host_terms = settled(HOST)
     weights_bytes = sum(host_terms[term] for term in ("weights", "draft_weights", "projector"))
-    host = replace(planned.host, terms=host_terms, mapped_bytes=min(planned.host.mapped_bytes, weights_bytes))
-    devices = [replace(device, terms=settled(device.name)) for device in planned.devices]
-    return replace(planned, devices=devices, host=host)
+    devices = {device.name: settled(device.name) for device in planned.devices}
+    return planned.with_terms(devices, host_terms, min(planned.host.mapped_bytes, weights_bytes))

@@ -5,13 +5,13 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from app.database import Database
 from app.errors import ProfileChanged, ProfileExists, ProfileInUse, ProfileInvalid, ProfileManaged, ProfileNotFound
 from app.events import Event
+from app.near_names import near_names
 from app.profiles.names import claims_of, names_of
 from app.profiles.profile import LaunchProfile, document_of, merge_patch, parse_profile
 from app.profiles.stored import (
@@ -245,7 +245,7 @@ class ProfileCatalog:
 
     def _not_found(self, profile_id: str) -> ProfileNotFound:
         owner = self._names.get(profile_id)
-        near = [owner] if owner is not None else get_close_matches(profile_id, self._names, n=3, cutoff=0.6)
+        near = [owner] if owner is not None else near_names(profile_id, self._names)
         if owner is not None:
             hint = f'that is an alias of "{owner}"'
         elif near:

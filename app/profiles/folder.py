@@ -21,6 +21,12 @@ class FileProblem:
     line: int | None
     message: str
 
+    @classmethod
+    def of_field(cls, file: str, line: int | None, field: str, message: str) -> "FileProblem":
+        """What a check of the profile says of one field, with what helps in a file: `id: 7` is a number there."""
+        hint = ": put it in quotes" if re.search(r"\bvalid string\b", message) else ""
+        return cls(file, line, f"{field or 'profile'}: {message}{hint}")
+
     def __str__(self) -> str:
         return f"{self.file}{'' if self.line is None else f':{self.line}'}: {self.message}"
 
@@ -103,8 +109,8 @@ def _profiles_of(
             profile = parse_profile(document.data)
         except ProfileInvalid as failure:
             problems.extend(
-                FileProblem(file, document.line_of(problem["field"]), _sentence(problem["field"], problem["message"]))
-                for problem in failure.problems
+                FileProblem.of_field(file, document.line_of(found["field"]), found["field"], found["message"])
+                for found in failure.problems
             )
             continue
         line = document.line_of("id")
@@ -112,8 +118,3 @@ def _profiles_of(
             problems.append(FileProblem(file, line, f'profile "{profile.id}" stands here twice'))
         profiles[profile.id] = profile, line
     return list(profiles.values()), problems
-
-
-def _sentence(field: str, message: str) -> str:
-    hint = ": put it in quotes" if re.search(r"\bvalid string\b", message) else ""
-    return f"{field or 'profile'}: {message}{hint}"

@@ -131,7 +131,7 @@ class Serving(_Part):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     queue_limit: int = Field(32, ge=0)
     queue_timeout_seconds: float = Field(600, gt=0, allow_inf_nan=False)
-    on_degraded: Literal["keep", "stop"] = "keep"
+    on_degraded: Literal["keep", "stop", "baseline"] = "keep"
     allow_wrong_logprobs: bool = False
     strip_parameters: tuple[str, ...] = ()
     set_parameters: Mapping[str, Any] = {}
@@ -177,6 +177,12 @@ def parse_profile(document: Any) -> LaunchProfile:
         ]
         named = "; ".join(f"{problem['field'] or 'profile'}: {problem['message']}" for problem in problems)
         raise ProfileInvalid(f"the profile is not valid: {named}", problems) from failure
+
+
+def without_speculation(profile: LaunchProfile) -> LaunchProfile:
+    """The baseline of a profile: the same with nothing drafted."""
+    speculation = profile.speculation.model_copy(update={"method": Method.NONE, "draft": None, "also": ()})
+    return profile.model_copy(update={"speculation": speculation})
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
