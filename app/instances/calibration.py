@@ -3,7 +3,10 @@
 from sqlmodel import Session, select
 
 from app.database import Database
+from app.instances.evidence import MeasuredPlacement
+from app.instances.measured import calibration_of
 from app.instances.tables import CalibrationRow
+from app.launch.report import Launch
 from app.placement.calibration import Measured
 
 
@@ -27,24 +30,23 @@ class CalibrationBook:
                 found.setdefault(row.device, {})[row.term] = row.used_bytes
         return found
 
-    async def write(
-        self, profile_id: str, revision: int, engine_build: str, device_set: str, measured: Measured
-    ) -> None:
-        """Keep what a launch took; newer figures replace older ones."""
+    def store(self, launch: Launch, placement: MeasuredPlacement) -> None:
+        """Keep what a launch took, soon; newer figures replace older ones."""
         rows = [
             CalibrationRow(
-                profile_id=profile_id,
-                revision=revision,
-                engine_build=engine_build,
-                device_set=device_set,
+                profile_id=launch.profile.id,
+                revision=launch.revision,
+                engine_build=launch.engine.build,
+                device_set=launch.resolved.device_set,
                 device=device,
                 term=term,
                 used_bytes=used_bytes,
             )
-            for device, terms in measured.items()
+            for device, terms in calibration_of(placement).items()
             for term, used_bytes in terms.items()
         ]
-        await self._database.write(lambda session: _merge_all(session, rows))
+        if rows:
+            self._database.submit(lambda session: _merge_all(session, rows), urgent=False)
 
 
 def _merge_all(session: Session, rows: list[CalibrationRow]) -> None:

@@ -1,7 +1,7 @@
 """A lease: one request's hold on one instance, and what it needs to reach the engine."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +33,36 @@ class LaunchContext:
     method: str
 
 
+class Holder(Protocol):
+    """Who counts the holds on an instance."""
+
+    def answered(self, lease: "Lease") -> None:
+        """The engine has sent the first bytes of its answer."""
+
+    def released(self, lease: "Lease", *, has_failed: bool) -> None:
+        """The hold is given back; `has_failed` where the engine broke off or did not answer."""
+
+
 class Lease:
     """One request's hold on an instance. While it is held, a stop with a drain waits for it.
 
     Release it exactly once, in a `finally`; releasing again has no effect.
     """
 
-    __slots__ = ("_on_release", "context", "upstream")
+    __slots__ = ("_holder", "context", "upstream")
 
-    def __init__(self, upstream: Upstream, context: LaunchContext, on_release: Callable[[], None]) -> None:
+    def __init__(self, upstream: Upstream, context: LaunchContext, holder: Holder) -> None:
         self.upstream = upstream
         self.context = context
-        self._on_release: Callable[[], None] | None = on_release
+        self._holder: Holder | None = holder
 
-    def release(self) -> None:
-        """Give the hold back."""
-        on_release, self._on_release = self._on_release, None
-        if on_release is not None:
-            on_release()
+    def answered(self) -> None:
+        """The first bytes of the answer are there: the engine is not stuck on this request."""
+        if self._holder is not None:
+            self._holder.answered(self)
+
+    def release(self, *, has_failed: bool = False) -> None:
+        """Give the hold back, and say whether the engine failed the request."""
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            holder.released(self, has_failed=has_failed)

@@ -20,14 +20,28 @@ def tether_words() -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()))
 
 
+class _Child(asyncio.subprocess.SubprocessStreamProtocol):
+    """Tells at once when the child is reaped: `Process.wait` waits for its pipes too, which a grandchild may hold."""
+
+    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=limit, loop=loop)
+        self.gone = asyncio.Event()
+
+    def process_exited(self) -> None:
+        """The child is reaped."""
+        super().process_exited()
+        self.gone.set()
+
+
 class ServerProcess:
     """A child that ends with us, whatever ends us. Its output goes line by line to `on_line`.
 
     `exited` is done when it is reaped and its last words are read; its result is the exit code, negative for a signal.
     """
 
-    def __init__(self, child: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> None:
+    def __init__(self, child: asyncio.subprocess.Process, gone: asyncio.Event, on_line: Callable[[str], None]) -> None:
         self._child = child
+        self._gone = gone
         self._readers = [
             asyncio.create_task(_read_lines(stream, on_line)) for stream in (child.stdout, child.stderr) if stream
         ]
@@ -38,7 +52,9 @@ class ServerProcess:
         cls, argv: Sequence[str], env: Mapping[str, str], on_line: Callable[[str], None]
     ) -> "ServerProcess":
         """Start `argv` with exactly this environment. Raises OSError where the system refuses."""
-        child = await asyncio.create_subprocess_exec(
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _Child(limit=_READ_BYTES, loop=loop),
             *tether_words(),
             *argv,
             env=dict(env),
@@ -48,7 +64,7 @@ class ServerProcess:
             # A Ctrl-C at the terminal is for the service, which then stops its servers in order.
             start_new_session=True,
         )
-        return cls(child, on_line)
+        return cls(asyncio.subprocess.Process(transport, protocol, loop), protocol.gone, on_line)
 
     @property
     def pid(self) -> int:
@@ -56,7 +72,9 @@ class ServerProcess:
         return self._child.pid
 
     async def _reaped(self) -> int:
-        exit_code = await self._child.wait()
+        await self._gone.wait()
+        exit_code = self._child.returncode
+        assert exit_code is not None  # noqa: S101 - that is what being gone means
         # Where the engine is a script that started the server without `exec`, the server must not outlive it.
         self._signal(signal.SIGKILL)
         done, late = await asyncio.wait(self._readers, timeout=_LAST_WORDS_SECONDS)

@@ -8,8 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from app.instances.lease import Upstream
-from app.launch.report import Launch
-from app.llama_server.endpoints import EngineClient, SlotFacts
+from app.llama_server.endpoints import EngineClient
 
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.5
@@ -17,18 +16,19 @@ _LONGEST_PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What was proven of a server that answers. `degradations` are rule ids; `speculates` what its slots say."""
+    """What the slots of a proven server say; None where they do not tell in a form that is known."""
 
-    degradations: frozenset[str]
-    speculates: bool
+    speculates: bool | None = None
+    slots: int | None = None
+    context_per_slot: int | None = None
 
 
 class ForeignServer(Exception):
     """Whoever answers at the address is not our child."""
 
 
-async def become_ready(upstream: Upstream, pid: int, launch: Launch) -> Readiness:
-    """Wait until the server serves, prove that it is our child, and compare it with the profile.
+async def become_ready(upstream: Upstream, pid: int) -> Readiness:
+    """Wait until the server serves, prove that it is our child, and ask its slots.
 
     Waits without end: the caller has the deadline and knows when the child exits. Raises ForeignServer.
     """
@@ -39,20 +39,8 @@ async def become_ready(upstream: Upstream, pid: int, launch: Launch) -> Readines
             pause_seconds = min(pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
         if not await _is_ours(upstream, pid, client):
             raise ForeignServer
-        return judge(launch, await client.slots())
-
-
-def judge(launch: Launch, slots: SlotFacts | None) -> Readiness:
-    """Compare what the slots say with what the profile asked for. What they do not say is a degradation too."""
-    asked = bool(launch.profile.speculation.methods)
-    speculates = slots is not None and slots.speculates
-    degradations = set()
-    if asked and not speculates:
-        degradations.add("speculation-inactive")
-    # The engine rounds a context up; less than asked means that it was capped.
-    if slots is not None and slots.context_per_slot < launch.resolved.context_per_slot:
-        degradations.add("context-smaller-than-asked")
-    return Readiness(frozenset(degradations), speculates)
+        facts = await client.slots()
+        return Readiness(facts.speculates, facts.slots, facts.context_per_slot) if facts else Readiness()
 
 
 async def _is_ours(upstream: Upstream, pid: int, client: EngineClient) -> bool:

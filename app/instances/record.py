@@ -13,6 +13,7 @@ class InstanceRecord:
     """One life of one server process.
 
     `reason` names why it failed (or stopped other than asked), `failure` adds a sentence and the last lines.
+    `load_progress` is `{stage, fraction, seconds}`; `fraction` is an estimate, None where none can be made.
     `speculation` is `{asked, active, method, draft_tokens_max}`; `active` is None until it has been proven.
     """
 
@@ -32,6 +33,7 @@ class InstanceRecord:
     stopped_at: datetime | None = None
     exit_code: int | None = None
     load_seconds: float | None = None
+    load_progress: Mapping[str, Any] | None = None
     leases: int = 0
     queued: int = 0
     memory: Mapping[str, Any] = field(default_factory=lambda: {"predicted": {}, "measured": {}})

@@ -32,7 +32,7 @@ _FOLLOWING: dict[InstanceState, frozenset[InstanceState]] = {
     InstanceState.LOADING: frozenset({InstanceState.READY, InstanceState.STOPPING, InstanceState.FAILED}),
     InstanceState.READY: frozenset({InstanceState.DRAINING, InstanceState.FAILED}),
     InstanceState.DRAINING: frozenset({InstanceState.STOPPING, InstanceState.FAILED}),
-    InstanceState.STOPPING: frozenset({InstanceState.STOPPED}),
+    InstanceState.STOPPING: frozenset({InstanceState.STOPPED, InstanceState.FAILED}),
     InstanceState.STOPPED: frozenset(),
     InstanceState.FAILED: frozenset(),
 }

@@ -1,51 +1,47 @@
 """The supervisor owns the instances: who wants one started or stopped asks here, and nowhere else."""
 
 import asyncio
+import contextlib
 import logging
-import os
-import socket
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from app.errors import InstanceNotFound, InstanceNotRunning, LaunchRefused, ProfileNotRunning
+from app.errors import InstanceNotRunning, ProfileNotRunning
 from app.events import Event
-from app.findings import Severity
 from app.identifiers import TimeOrderedIds, id_text
-from app.instances.deadlines import Deadlines
+from app.instances.addresses import Addresses
+from app.instances.demand import Demand
+from app.instances.facts import InstanceDegraded
+from app.instances.fallback import Fallback
 from app.instances.instance import Instance
+from app.instances.launcher import Fitting, Launcher, Waiting
 from app.instances.lease import Lease
-from app.instances.output import read_tail
-from app.instances.record import InstanceRecord
-from app.instances.state import InstanceState
+from app.instances.log_files import prune_logs
+from app.instances.needs import InstanceNeeds, Listeners
+from app.instances.orphans import ChildFiles
+from app.instances.recovery import Recovery
+from app.instances.residency import Refuse
+from app.instances.residents import others_of
+from app.instances.restarts import Restarts
+from app.instances.room import Room, RoomFinder, refusal
+from app.instances.roster import Roster
+from app.instances.state import InstanceState, InstanceStateChanged
+from app.instances.surroundings import Surroundings
+from app.instances.turns import Turns
 from app.launch.check import LaunchCheck
 from app.launch.circumstances import OtherLaunches
-from app.launch.report import Launch, promised_host_bytes, required_memory
-from app.llama_server.flags import ListenAddress
-from app.placement.budgets import HOST_NAME
 from app.profiles.catalog import ProfileCatalog
+from app.profiles.profile import LaunchProfile
 
 _log = logging.getLogger(__name__)
-# A Unix socket's path, its final zero included, has 108 bytes.
-_SOCKET_PATH_BYTES = 107
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Where instances live: `runtime_dir` is short and private, `transport` is `auto`, `unix` or `tcp`."""
-
-    runtime_dir: Path
-    logs_dir: Path
-    transport: str
-    deadlines: Deadlines
 
 
 class Supervisor:
     """Starts, stops and lends instances; at most one that is not terminal for each profile.
 
-    `keep` stores the record of every life at each of its changes.
+    `tell` are those who hear of every life.
     """
 
     def __init__(
@@ -53,149 +49,187 @@ class Supervisor:
         catalog: ProfileCatalog,
         check: LaunchCheck,
         surroundings: Surroundings,
-        *,
-        publish: Callable[[Event], None],
-        keep: Callable[[InstanceRecord], None],
+        tell: Listeners,
     ) -> None:
         self._catalog = catalog
-        self._check = check
-        self._surroundings = surroundings
-        self._publish = publish
-        self._keep = keep
+        self._publish = publish = tell.publish
+        self._logs_dir = surroundings.logs_dir
+        self._logs_kept = surroundings.logs_kept
         self._ids = TimeOrderedIds()
-        self._newest: dict[str, Instance] = {}
+        self.roster = Roster(surroundings.logs_dir, lambda profile_id: self._demand.queued(profile_id))  # noqa: PLW0108 - it comes later
         self._lives: dict[int, asyncio.Task[None]] = {}
         # Planning and registering happen under one lock: a launch is planned against what the one before it took.
         self._launching = asyncio.Lock()
         self._closing = False
         self._starting: Counter[str] = Counter()
-        self._restarts: set[asyncio.Task[Instance]] = set()
-        self._empty_folder = surroundings.runtime_dir / "config"
-        self._empty_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._restarts = Restarts(self.roster)
+        self._addresses = Addresses(surroundings.runtime_dir, surroundings.transport)
+        self._turns = Turns(surroundings.yield_after_seconds)
+        self._rooms = RoomFinder(check, self.roster.lives, surroundings.residency)
+        self._launcher = Launcher(
+            self._rooms,
+            self.roster.lives,
+            return_seconds=surroundings.return_seconds,
+            publish=publish,
+        )
+        self._recovery = Recovery(surroundings.restart, self.start_alone, publish)
+        self._fallback = Fallback(
+            lambda name: self._restarts.begin(name, surroundings.drain_seconds, "fallback", self.start_alone), publish
+        )
+        self._demand = Demand(
+            lease=self.lease,
+            bring_up=self.bring_up,
+            serving=lambda profile_id: catalog.get(profile_id).profile.serving,
+            queue_limit=surroundings.queue_limit,
+        )
+        empty_folder = surroundings.runtime_dir / "config"
+        empty_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._needs = InstanceNeeds(
+            logs_dir=surroundings.logs_dir,
+            empty_folder=empty_folder,
+            deadlines=surroundings.deadlines,
+            canary=surroundings.canary,
+            tell=replace(tell, publish=self._tell),
+            on_empty=self._turns.move,
+            children=ChildFiles(surroundings.children_dir, surroundings.runtime_dir),
+        )
 
     # To show.
 
-    def newest(self, profile_id: str) -> Instance | None:
-        """The newest life of a profile in this run of the service."""
-        return self._newest.get(profile_id)
-
-    def records(self) -> Sequence[InstanceRecord]:
-        """The newest life of each profile, newest first."""
-        return sorted((life.record() for life in self._newest.values()), key=lambda record: -record.id)
-
     def is_running(self, profile_id: str) -> bool:
         """Whether a life of the profile has not ended, or is about to begin."""
-        life = self._newest.get(profile_id)
-        return self._starting[profile_id] > 0 or (life is not None and not life.state.is_terminal)
+        life = self.roster.newest(profile_id)
+        is_alive = life is not None and not life.state.is_terminal
+        return is_alive or self._starting[profile_id] > 0 or self._recovery.pending(profile_id) is not None
 
-    def others(self, profile_id: str) -> OtherLaunches:
-        """What instances do to the memory that a launch of this profile would meet."""
-        reserved: Counter[str] = Counter()
-        returning: Counter[str] = Counter()
-        for life in self._newest.values():
-            if life.state.is_terminal:
-                continue
-            is_loading = life.state in (InstanceState.STARTING, InstanceState.LOADING)
-            for name, used_bytes in required_memory(life.launch.report).items():
-                # An RPC server speaks with one client: while one of ours holds it, it shows what was free before.
-                is_unseen = is_loading or name.startswith("RPC")
-                if life.profile_id != profile_id and is_unseen:
-                    reserved[name] += used_bytes
-                elif life.profile_id == profile_id and not is_unseen:
-                    returning[name] += used_bytes
-            # Caches on the host fill while it serves: until then nobody sees them, and nobody gets them back.
-            caches_bytes = promised_host_bytes(life.launch.report)
-            if life.profile_id == profile_id:
-                returning[HOST_NAME] = max(0, returning[HOST_NAME] - caches_bytes)
-            elif not is_loading:
-                reserved[HOST_NAME] += caches_bytes
-        holders = {
-            life.profile_id
-            for life in self._newest.values()
-            if not life.state.is_terminal and "--rpc" in life.launch.flags
-        }
-        return OtherLaunches(
-            dict(reserved), dict(returning), holds_rpc=bool(holders - {profile_id}), own_rpc=profile_id in holders
-        )
+    def others(self, profile_id: str, gone: frozenset[int] = frozenset()) -> OtherLaunches:
+        """What instances do to the memory that a launch of this profile would meet, as if those in `gone` had ended."""
+        return others_of(self.roster.lives(), profile_id, gone)
+
+    async def room(self, profile: LaunchProfile, revision: int) -> Room:
+        """What a start of this profile would do now: the decision and the report. Changes nothing."""
+        return await self._rooms.find(profile, revision)
 
     def status(self, profile_id: str) -> Mapping[str, Any]:
         """The read-only `status` of a profile."""
-        life = self._newest.get(profile_id)
+        life = self.roster.newest(profile_id)
         record = life.record() if life else None
+        backoff_until = self._recovery.backoff_until(profile_id)
         return {
             "state": record.state.value if record else InstanceState.STOPPED.value,
             "instance_id": id_text(record.id) if record else None,
-            "backoff_until": None,
+            "backoff_until": backoff_until.isoformat() if backoff_until else None,
             "last_failure": f"{record.reason}: {record.failure['message']}" if record and record.failure else None,
         }
 
-    def logs(self, profile_id: str, count: int) -> tuple[int, Sequence[str]]:
-        """The newest life of a profile and its last lines. Raises InstanceNotFound."""
-        life = self._newest.get(profile_id)
-        if life is None:
-            raise InstanceNotFound(f"profile {profile_id!r} has not been started since the service runs")
-        return life.id, life.output.tail(count)
+    # To lend.
 
-    def logs_of(self, identifier: int, count: int) -> Sequence[str]:
-        """The last lines of one life, also after its end."""
-        for life in self._newest.values():
-            if life.id == identifier:
-                return life.output.tail(count)
-        return read_tail(self._log_path(identifier), count)
+    def lease(self, profile_id: str) -> Lease:
+        """A hold on the profile's instance for one request. Raises ProfileNotRunning."""
+        return self.roster.lease(profile_id)
+
+    async def lease_when_ready(self, profile_id: str) -> Lease:
+        """The same, waiting in a bounded queue for a profile that has to be started first.
+
+        Raises QueueFull, QueueTimedOut, LaunchRefused, InstanceFailed.
+        """
+        return await self._demand.lease_when_ready(profile_id)
+
+    async def bring_up(self, profile_id: str) -> Instance:
+        """A ready instance of the profile, started for a request: idle instances of others may be ended for it.
+
+        Waits through the pauses of the restart policy, and for room. Raises LaunchRefused, InstanceFailed.
+        """
+        while True:
+            if (pending := self._recovery.pending(profile_id)) is not None:
+                await asyncio.wait({pending})
+            self._recovery.admit(profile_id, self._catalog.get(profile_id).revision)
+            seen = self._turns.moves
+            life = await self._begin(profile_id, is_patient=True)
+            state = await life.until(lambda state: state is InstanceState.READY or state.is_terminal)
+            if state is InstanceState.READY:
+                with contextlib.suppress(ProfileNotRunning):
+                    life.lease().release()
+                    return life
+                # It lets another profile pass first.
+                await self._turns.next_move(seen)
+            elif life.was_asked:
+                raise ProfileNotRunning(
+                    f"profile {profile_id!r} was stopped while it was loading", profile=profile_id, state=state.value
+                )
 
     # To change.
 
-    async def start(self, profile_id: str, *, force: bool = False) -> tuple[Instance, bool]:
-        """The running instance of the profile, or a new one (then True). Raises LaunchRefused with the report."""
+    async def start(self, profile_id: str, *, force: bool = False, is_patient: bool = False) -> tuple[Instance, bool]:
+        """The running instance of the profile, or a new one (then True). Raises LaunchRefused with the report.
+
+        `is_patient` waits where another instance is in the way that cannot go at this moment.
+        """
+        life = self.roster.newest(profile_id)
+        if life is None or life.state.is_terminal:
+            # A person asks: what failed before no longer counts.
+            self._forgive(profile_id)
+        before = life
+        begun = await self._begin(profile_id, force=force, is_patient=is_patient)
+        return begun, begun is not before
+
+    async def start_alone(self, profile_id: str) -> Instance:
+        """The same where no person and no request asks: nothing that runs is ended for it. Raises LaunchRefused."""
+        return await self._begin(profile_id, may_evict=False)
+
+    async def _begin(
+        self, profile_id: str, *, force: bool = False, may_evict: bool = True, is_patient: bool = False
+    ) -> Instance:
         self._starting[profile_id] += 1
         try:
-            return await self._start(profile_id, force=force)
+            with self._turns.turn() as turn:
+                while True:
+                    seen = self._turns.moves
+                    async with self._launching:
+                        self._demand_open(profile_id)
+                        life = self.roster.newest(profile_id)
+                        if life is not None and not life.state.is_terminal and not life.is_ending:
+                            return life
+                        if life is None or life.state.is_terminal:
+                            outcome = await self._launch(profile_id, force=force, may_evict=may_evict)
+                            if isinstance(outcome, Instance):
+                                return outcome
+                            if not is_patient:
+                                raise refusal(profile_id, outcome.report)
+                            blockers = [each for each in self.roster.lives() if each.id in outcome.instance_ids]
+                        else:
+                            # It is on its way out: its memory is free when it has ended.
+                            blockers = []
+                    await turn.wait_for(blockers, seen)
         finally:
             self._starting[profile_id] -= 1
 
-    async def _start(self, profile_id: str, *, force: bool) -> tuple[Instance, bool]:
-        while True:
-            async with self._launching:
-                life = self._newest.get(profile_id)
-                if life is None or life.state.is_terminal:
-                    return await self._launch(profile_id, force=force), True
-                if life.state in (InstanceState.STARTING, InstanceState.LOADING, InstanceState.READY):
-                    return life, False
-            # It is on its way out: its memory is free when it has ended.
-            await life.until(lambda state: state.is_terminal)
+    async def _launch(self, profile_id: str, *, force: bool, may_evict: bool) -> Instance | Waiting:
+        stored, fallback_reason = self._fallback.as_launched(self._catalog.get(profile_id))
+        outcome = await self._launcher.room_for(stored, force=force, may_evict=may_evict)
+        if isinstance(outcome, Waiting):
+            return outcome
+        # While it was checked, the profile may have gone (ProfileNotFound), or the service begun to stop.
+        self._catalog.get(profile_id)
+        self._demand_open(profile_id)
+        return self._register(outcome, fallback_reason)
 
-    async def _launch(self, profile_id: str, *, force: bool) -> Instance:
-        launch = await self._checked(profile_id, force=force)
+    def _demand_open(self, profile_id: str) -> None:
         if self._closing:
             raise ProfileNotRunning("the service is stopping and starts nothing new", profile=profile_id)
-        return self._register(launch)
 
-    async def _checked(self, profile_id: str, *, force: bool) -> Launch:
-        stored = self._catalog.get(profile_id)
-        checked = await self._check.check(stored.profile, stored.revision, force=force)
-        if checked.launch is None:
-            errors = [f for f in checked.report.findings if f.severity is Severity.ERROR]
-            raise LaunchRefused(
-                f"profile {profile_id!r} is not launched: " + " ".join(f"[{f.rule}] {f.message}" for f in errors),
-                checked.report,
-            )
-        # While the files were read, the profile may have gone: ProfileNotFound then.
-        self._catalog.get(profile_id)
-        return checked.launch
-
-    def _register(self, launch: Launch) -> Instance:
+    def _register(self, fitting: Fitting, fallback_reason: str | None) -> Instance:
+        launch = fitting.launch
         identifier = self._ids.next()
         life = Instance(
             identifier,
             launch,
-            self._address(identifier),
-            log_path=self._log_path(identifier),
-            empty_folder=self._empty_folder,
-            deadlines=self._surroundings.deadlines,
-            publish=self._publish,
-            on_change=self._keep,
+            self._addresses.address(identifier),
+            self._needs,
+            followed_eviction=fitting.followed_eviction,
+            fallback_reason=fallback_reason,
         )
-        self._newest[launch.profile.id] = life
+        self.roster.add(life)
         task = asyncio.create_task(life.live(), name=f"instance {id_text(identifier)}")
         self._lives[identifier] = task
         task.add_done_callback(lambda _: self._ended(life))
@@ -205,24 +239,27 @@ class Supervisor:
         task = self._lives.pop(life.id)
         if not task.cancelled() and (failure := task.exception()) is not None:
             _log.error("the life of instance %s broke", id_text(life.id), exc_info=failure)
-        socket_path = self._socket_path(life.id)
-        # The engine leaves its socket behind.
-        socket_path.unlink(missing_ok=True)
+        self._addresses.release(life.id)
+        self._needs.children.remove(life.id)
+        prune_logs(self._logs_dir, self._logs_kept, {each.id for each in self.roster.lives()})
 
-    def lease(self, profile_id: str) -> Lease:
-        """A hold on the profile's instance for one request. Raises ProfileNotRunning."""
-        life = self._newest.get(profile_id)
-        if life is None:
-            raise ProfileNotRunning(
-                f"profile {profile_id!r} is not running: POST /profiles/{profile_id}/start starts it",
-                profile=profile_id,
-                state=InstanceState.STOPPED.value,
-            )
-        return life.lease()
+    def _tell(self, event: Event) -> None:
+        """Pass on what an instance tells; its end is also for the restart policy, before anyone who waited for it."""
+        self._publish(event)
+        if isinstance(event, InstanceDegraded):
+            life = self.roster.newest(event.profile_id)
+            if life is not None and not self._closing:
+                self._fallback.degraded(life, event.findings)
+        if isinstance(event, InstanceStateChanged):
+            self._turns.move()
+            life = self.roster.newest(event.profile_id)
+            if event.state.is_terminal and life is not None and life.id == event.instance_id and not self._closing:
+                self._recovery.ended(life)
 
     def stop(self, profile_id: str, drain_seconds: float) -> Instance:
         """Ask the profile's instance to stop; a terminal one is returned as it is. Raises InstanceNotRunning."""
-        life = self._newest.get(profile_id)
+        self._recovery.clear(profile_id)
+        life = self.roster.newest(profile_id)
         if life is None:
             self._catalog.get(profile_id)
             raise InstanceNotRunning(f"profile {profile_id!r} has no instance to stop", profile=profile_id)
@@ -234,57 +271,29 @@ class Supervisor:
 
         The check comes first: a profile that would be refused goes on serving as it is. Raises LaunchRefused.
         """
-        await self._checked(profile_id, force=force)
-        task = asyncio.create_task(self._restart(profile_id, drain_seconds, force=force))
-        self._restarts.add(task)
-        task.add_done_callback(self._restarted)
-        return task
+        stored = self._catalog.get(profile_id)
+        room = await self._rooms.find(stored.profile, stored.revision, force=force)
+        if isinstance(room.decision, Refuse):
+            raise refusal(profile_id, room.checked.report)
+        self._forgive(profile_id)
+        return self._restarts.begin(profile_id, drain_seconds, "restart", lambda name: self._begin(name, force=force))
 
-    def _restarted(self, task: asyncio.Task[Instance]) -> None:
-        self._restarts.discard(task)
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            _log.error("a restart did not come to its start: %s", failure)
-
-    async def _restart(self, profile_id: str, drain_seconds: float, *, force: bool) -> Instance:
-        life = self._newest.get(profile_id)
-        if life is not None and not life.state.is_terminal:
-            life.ask_to_stop(drain_seconds)
-            await life.until(lambda state: state.is_terminal)
-        started, _ = await self.start(profile_id, force=force)
-        return started
+    def _forgive(self, profile_id: str) -> None:
+        self._recovery.clear(profile_id)
+        self._fallback.clear(profile_id)
 
     def forget(self, profile_id: str) -> None:
         """The profile is gone: a later one of that id starts without its past."""
-        life = self._newest.get(profile_id)
-        if life is not None and life.state.is_terminal:
-            del self._newest[profile_id]
+        self._forgive(profile_id)
+        self.roster.forget(profile_id)
 
     async def close(self, drain_seconds: float) -> None:
         """Stop every instance and wait until all are reaped."""
         self._closing = True
-        for life in self._newest.values():
-            life.ask_to_stop(drain_seconds)
+        self._recovery.close()
+        self._restarts.close()
+        self._turns.move()
+        for life in self.roster.lives():
+            life.ask_to_stop(drain_seconds, "service-stopped")
         if self._lives:
             await asyncio.wait(list(self._lives.values()))
-
-    # Where an instance listens and writes.
-
-    def _socket_path(self, identifier: int) -> Path:
-        return self._surroundings.runtime_dir / f"{id_text(identifier)}.sock"
-
-    def _log_path(self, identifier: int) -> Path:
-        return self._surroundings.logs_dir / f"{id_text(identifier)}.log"
-
-    def _address(self, identifier: int) -> ListenAddress:
-        path = str(self._socket_path(identifier))
-        if self._surroundings.transport != "tcp" and len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
-            return ListenAddress(socket_path=path)
-        return ListenAddress(port=_free_port())
-
-
-def _free_port() -> int:
-    """A loopback port that is free now; should another program take it first, the engine says so and exits."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -9,18 +9,26 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 FAKE = Path(__file__).with_name("llama_server.py")
 HELP = Path(__file__).parents[1] / "fixtures" / "help_11434.txt"
 CHAT = {"messages": [{"role": "user", "content": "hello there"}], "max_tokens": 4}
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Ask again and again: nobody tells."""
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 @dataclass
@@ -40,6 +48,12 @@ class Running:
                 if wanted in line:
                     return line
         raise AssertionError(f"the fake ended without saying {wanted!r}")
+
+    async def fact(self, event: str) -> dict[str, Any]:
+        """The first fact of this kind, once it is told."""
+        told = Path(f"{self.model}.events.jsonl")
+        await until(lambda: told.exists() and self.facts(event))
+        return self.facts(event)[0]
 
     def facts(self, event: str) -> list[dict[str, Any]]:
         lines = Path(f"{self.model}.events.jsonl").read_text().splitlines()
@@ -255,3 +269,82 @@ async def test_connections_close_without_notice(folder: Path) -> None:
             answer = await server.client.get("/props")
             assert "connection" not in answer.headers
         assert [fact["connection"] for fact in server.facts("request")] == [1, 1, 2]
+
+
+STALL = {"load_seconds": 0.1, "stall_at": 0.3}
+
+
+def resident_bytes(pid: int) -> int:
+    return psutil.Process(pid).memory_info().rss
+
+
+async def test_a_load_may_stall_with_a_third_of_its_memory(folder: Path) -> None:
+    async with running(folder, STALL | {"load_grows_bytes": 100 << 20}, ready=False) as server:
+        await server.fact("stalled")
+        assert 25 << 20 < resident_bytes(server.process.pid) < 80 << 20
+        assert (await server.client.get("/health")).status_code == 503
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(server.process.wait(), 0.2)
+
+
+async def test_a_stall_may_keep_a_core_busy(folder: Path) -> None:
+    async with running(folder, STALL | {"stall_computes": True}, ready=False) as server:
+        await server.fact("stalled")
+        before = psutil.Process(server.process.pid).cpu_times().user
+        await until(lambda: psutil.Process(server.process.pid).cpu_times().user > before + 0.1)
+        assert (await server.client.get("/health")).status_code == 503
+
+
+async def test_a_load_may_take_memory_without_a_word(folder: Path) -> None:
+    async with running(folder, {"load_seconds": 0.3, "load_grows_bytes": 60 << 20}) as server:
+        assert resident_bytes(server.process.pid) > 60 << 20
+
+
+async def test_a_load_may_fail_on_its_way(folder: Path) -> None:
+    scenario = {"load_seconds": 60, "fail_at": 0.0, "fail_during_load": {"stderr": ["no"], "exit_code": 4}}
+    async with running(folder, scenario, ready=False) as server:
+        await server.line("no")
+        assert await server.exit_code() == 4
+
+
+async def test_a_card_may_be_full(folder: Path) -> None:
+    async with running(folder, {"cuda_out_of_memory": True}, ready=False) as server:
+        assert "cudaMalloc failed" in await server.line("out of memory")
+        assert await server.exit_code() == 1
+
+
+@pytest.mark.parametrize("where", ["group", "session"])
+async def test_a_grandchild_outlives_it(folder: Path, where: str) -> None:
+    async with running(folder, {"leaves_grandchild": where}) as server:
+        left = (await server.fact("grandchild"))["pid"]
+        try:
+            assert (os.getsid(left) == left) is (where == "session")
+            server.process.terminate()
+            await server.fact("exiting")
+            assert psutil.Process(left).name() == "sleep"
+        finally:
+            os.kill(left, signal.SIGKILL)
+        # asyncio says that a process has ended only when its pipes are closed too.
+        assert await server.exit_code() == 0
+
+
+async def test_a_zombie_is_left(folder: Path) -> None:
+    async with running(folder, {"leaves_zombie": True}) as server:
+        assert psutil.Process((await server.fact("zombie"))["pid"]).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_generation_may_be_dead_while_health_is_good(folder: Path) -> None:
+    async with running(folder, {"hang_after_completions": 1}) as server:
+        assert (await server.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+        with pytest.raises(httpx.ReadTimeout):
+            await server.client.post("/v1/chat/completions", json=CHAT, timeout=0.2)
+        assert (await server.client.get("/health")).status_code == 200
+
+
+async def test_a_foreign_program_may_hold_its_address(folder: Path) -> None:
+    async with running(folder, {"foreign_listener": True}, ready=False) as server:
+        await server.fact("foreign")
+        await until((folder / "s.sock").exists)
+        assert (await server.client.get("/health")).json() == {"status": "ok"}
+        server.process.terminate()
+        assert await server.exit_code() == 0

@@ -37,3 +37,12 @@ def test_a_percent_sign_is_no_format_and_long_lines_are_cut(tmp_path: Path) -> N
 
 def test_no_file_no_lines(tmp_path: Path) -> None:
     assert read_tail(tmp_path / "absent.log", 5) == []
+
+
+def test_a_follower_hears_lines_as_they_are_kept(tmp_path: Path) -> None:
+    heard: list[str] = []
+    log = OutputLog(tmp_path / "a.log", heard.append)
+    log.append("one")
+    log.append("y" * 100_000)
+    log.close()
+    assert heard == log.tail(2)

@@ -110,6 +110,22 @@ async def test_signals_to_an_ended_child_are_harmless() -> None:
     assert await child.end(1, 1) == 0
 
 
+async def test_a_grandchild_that_holds_the_pipes_does_not_hold_up_the_end() -> None:
+    lines = Lines()
+    code = (
+        "import subprocess, sys\n"
+        "held = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'], start_new_session=True)\n"
+        "print(held.pid, flush=True)\n"
+        "sys.exit(7)"
+    )
+    child = await start(code, lines)
+    try:
+        async with asyncio.timeout(10):
+            assert await child.exited == 7
+    finally:
+        os.kill(int(lines[0]), signal.SIGKILL)
+
+
 async def test_a_program_that_is_not_there() -> None:
     lines = Lines()
     child = await ServerProcess.start(["/nonexistent/llama-server"], ENV, lines.append)

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,8 @@ from typing import Any
 
 from . import dry_run
 from .command_line import BadArgument, Options, parse, read_flags
-from .identity import Identity, identify
+from .identity import identify
+from .loading import Load
 from .scenario import BadScenario, Events, Scenario, load
 from .server import FakeServer, abort
 
@@ -103,6 +105,20 @@ def _bind(options: Options) -> socket.socket:
         raise
 
 
+async def _beside_a_foreigner(options: Options, events: Events, server: FakeServer) -> int:
+    """Live without listening, while another program does at our address."""
+    address = options.value("--host") or "127.0.0.1", options.value("--port", "8080")
+    # It ends with us: its standard input is ours to close.
+    foreign = await asyncio.create_subprocess_exec(
+        sys.executable, Path(__file__).with_name("foreign.py"), *address,
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    events.add("foreign", pid=foreign.pid)
+    await server.finished.wait()
+    events.add("exiting", code=0)
+    os._exit(0)
+
+
 async def _run(options: Options, scenario: Scenario, events: Events) -> int:
     identity = identify(options, scenario, os.environ.get("LLAMA_API_KEY", ""))
     pings = scenario.ping_interval_seconds or options.number("--sse-ping-interval", 30)
@@ -118,6 +134,9 @@ async def _run(options: Options, scenario: Scenario, events: Events) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, asked_to_stop, number.name)
 
+    if scenario.foreign_listener:
+        handle_signals()
+        return await _beside_a_foreigner(options, events, server)
     try:
         bound = _bind(options)
     except OSError:
@@ -131,7 +150,9 @@ async def _run(options: Options, scenario: Scenario, events: Events) -> int:
         address = "http://{}:{}".format(*bound.getsockname()[:2])
     if scenario.ignore_sigterm:
         handle_signals()
-    if (failed := await _load(options, scenario, identity)) is not None:
+    # Kept: what it took is held as long as the server lives.
+    load = Load(options, scenario, identity, events, log)
+    if (failed := await load.run()) is not None:
         events.add("exiting", code=failed)
         os._exit(failed)
     # As in the engine: until here SIGTERM simply kills.
@@ -147,37 +168,3 @@ async def _run(options: Options, scenario: Scenario, events: Events) -> int:
     events.add("exiting", code=0)
     # Leaves at once, with the socket file in its place, as the engine does.
     os._exit(0)
-
-
-async def _load(options: Options, scenario: Scenario, identity: Identity) -> int | None:
-    """The exit code when loading fails, else None."""
-    model, draft = options.value("--model"), options.value("--model-draft")
-    log("I", "srv  llama_server: initializing ...")
-    log("I", f"srv    load_model: loading model '{model}'")
-    for line in scenario.load_stderr:
-        print(line, file=sys.stderr, flush=True)
-    await asyncio.sleep(scenario.load_seconds)
-    if fault := scenario.fail_during_load:
-        for line in fault.get("stderr", ()):
-            print(line, file=sys.stderr, flush=True)
-        if "signal" in fault:
-            os.kill(os.getpid(), signal.Signals[fault["signal"]])
-            await asyncio.sleep(60)
-        return int(fault.get("exit_code", 1))
-    for path in filter(None, (model, draft)):
-        if not Path(path).is_file():
-            log("E", f"gguf_init_from_file: failed to open GGUF file '{path}' "
-                     "(No such file or directory)")  # fmt: skip
-            log("E", f"srv    load_model: failed to load model, '{path}'")
-            log("E", "srv  llama_server: exiting due to model loading error")
-            return 1
-    if draft:
-        log("I", f"common_speculative_init_result: loading draft model '{draft}'")
-    shape = f"n_slots = {identity.slots}, n_ctx_slot = {identity.n_ctx_slot}"
-    unified = str(identity.unified).lower()
-    log("I", f"srv    load_model: initializing, {shape}, kv_unified = '{unified}'")
-    if options.number("--verbosity", 3) >= 4 and identity.speculative:
-        for method in identity.methods:
-            log("I", f"spec common_specu: adding speculative implementation '{method}'")
-        log("I", "srv    load_model: speculative decoding context initialized")
-    return None

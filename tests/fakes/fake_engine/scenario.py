@@ -9,7 +9,7 @@ among parts, each part being a scenario of its own that is laid over the rest:
     launches  [{...}, {...}]   the n-th start with this model; the last part holds for ever after
 
 Every fact is one JSON line in `<model>.events.jsonl`: `measured` (pid, argv; a dry run),
-`started` (pid, argv, environment: names),
+`started` (pid, argv, environment: names), `stalled`, `grandchild`, `zombie`, `foreign` (pid),
 `ready`, `request`, `client_disconnected`, `answered`, `sigterm`, `exiting`.
 """
 
@@ -32,19 +32,27 @@ class Scenario:
     # Load
     load_seconds: float = 0.0
     load_stderr: tuple[str, ...] = ()  # printed while loading, as they are
-    # {"stderr": [lines], "exit_code": 1} or {"stderr": [lines], "signal": "SIGABRT"}, after
-    # load_seconds
+    load_grows_bytes: int = 0  # memory taken evenly over load_seconds, without a line
+    # {"stderr": [lines], "exit_code": 1} or {"stderr": [lines], "signal": "SIGABRT"}
     fail_during_load: Mapping[str, Any] | None = None
+    cuda_out_of_memory: bool = False  # the same with what a CUDA build says of a full card
+    fail_at: float = 1.0  # the share of the load at which it fails
+    stall_at: float | None = None  # the share of the load at which it comes on no more, and lives
+    stall_computes: bool = False  # then it keeps a core busy
+    leaves_grandchild: str | None = None  # "group" or "session": a process there that holds our pipes for a minute
+    leaves_zombie: bool = False  # a child that ended and is not reaped
     # Of a launch that is only measured: {"stdout": [lines], "exit_code": 1}; without a code it waits
     dry_run: Mapping[str, Any] | None = None
     health_status: int = 200  # anything else: answered by /health for ever, from the start
     # Life
     abort_after_ready_seconds: float | None = None
     abort_on_first_request: bool = False
+    hang_after_completions: int | None = None  # the next one gets no answer, while /health says 200
     ignore_sigterm: bool = False
     sigterm_needs_connections_closed: bool = False
     # Identity. true: 401 to everything; "except_health": as a llama-server with another key does
     wrong_key: bool | str = False
+    foreign_listener: bool = False  # another program listens at our address and says that it is healthy
     model_path: str | None = None  # what /props says, when it should not be the truth
     speculative: bool | None = None  # what /slots says; None: as the command line implies
     n_ctx_slot: int | None = None

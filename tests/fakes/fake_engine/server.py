@@ -18,6 +18,7 @@ _COMPLETIONS = {
     "/completion": "completion",
     "/completions": "completion",
 }
+_FOR_EVER_SECONDS = 1e6
 _LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
 _NO_KEY = {"error": {"message": "Invalid API Key", "type": "authentication_error", "code": 401}}
 _NO_FILE = {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}}
@@ -172,6 +173,8 @@ class FakeServer:
             return
         slot = await self._take_slot(connection)
         try:
+            if scenario.hang_after_completions is not None and self._completions > scenario.hang_after_completions:
+                await self._work(connection, _FOR_EVER_SECONDS, pings=False)
             answer = answer_for(asked, scenario, self._identity.name, self._completions, slot)
             await self._work(connection, scenario.slow_first_byte_seconds, pings=False)
             if asked.stream:

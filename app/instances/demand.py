@@ -1,0 +1,87 @@
+"""Requests that wait for a profile: bounded, in the order they came, and sharing one load."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from app.errors import ProfileNotRunning, QueueFull, QueueTimedOut
+from app.instances.lease import Lease
+from app.profiles.profile import Serving
+
+
+class Demand:
+    """`lease` gives a hold on a profile that is ready, or raises ProfileNotRunning; `bring_up` makes it ready.
+
+    `serving` tells how a profile bounds its queue; `queue_limit` bounds all queues together.
+    """
+
+    def __init__(
+        self,
+        *,
+        lease: Callable[[str], Lease],
+        bring_up: Callable[[str], Awaitable[object]],
+        serving: Callable[[str], Serving],
+        queue_limit: int,
+    ) -> None:
+        self._lease = lease
+        self._bring_up = bring_up
+        self._serving = serving
+        self._queue_limit = queue_limit
+        self._waiting: Counter[str] = Counter()
+        self._loads: dict[str, asyncio.Future[object]] = {}
+
+    def queued(self, profile_id: str) -> int:
+        """How many requests wait for the profile."""
+        return self._waiting[profile_id]
+
+    async def lease_when_ready(self, profile_id: str) -> Lease:
+        """Wait for a hold, starting the profile where it does not run.
+
+        Raises QueueFull and QueueTimedOut for the bounds, and what a start raises: LaunchRefused, InstanceFailed.
+        """
+        serving = self._serving(profile_id)
+        self._demand_room(profile_id, serving)
+        self._waiting[profile_id] += 1
+        try:
+            async with asyncio.timeout(serving.queue_timeout_seconds):
+                return await self._wait(profile_id)
+        except TimeoutError:
+            raise QueueTimedOut(
+                f"profile {profile_id!r} was not ready within serving.queue_timeout_seconds "
+                f"({serving.queue_timeout_seconds:g} s)"
+            ) from None
+        finally:
+            self._leave(profile_id)
+
+    def _demand_room(self, profile_id: str, serving: Serving) -> None:
+        if self._waiting[profile_id] >= serving.queue_limit:
+            raise QueueFull(
+                f"{self._waiting[profile_id]} requests wait for profile {profile_id!r} already: serving.queue_limit "
+                f"is {serving.queue_limit}"
+            )
+        if self._waiting.total() >= self._queue_limit:
+            raise QueueFull(f"{self._queue_limit} requests wait already: PACELINE_QUEUE_LIMIT bounds all queues")
+
+    async def _wait(self, profile_id: str) -> Lease:
+        while True:
+            load = self._loads.get(profile_id)
+            if load is None or load.done():
+                load = self._loads[profile_id] = asyncio.ensure_future(self._bring_up(profile_id))
+            await asyncio.shield(load)
+            try:
+                return self._lease(profile_id)
+            except ProfileNotRunning:
+                # It has gone again in the same moment: ask anew.
+                continue
+
+    def _leave(self, profile_id: str) -> None:
+        self._waiting[profile_id] -= 1
+        if self._waiting[profile_id] > 0:
+            return
+        del self._waiting[profile_id]
+        load = self._loads.pop(profile_id, None)
+        if load is not None and not load.done():
+            # Nobody waits any more. What loads by now goes on loading; what waits for room does not.
+            load.cancel()
+        elif load is not None and not load.cancelled():
+            load.exception()

@@ -1,0 +1,55 @@
+"""A load from exec to ready: what may end it, raced against each other."""
+
+import asyncio
+from collections.abc import Callable
+
+from app.events import Event
+from app.instances.deadlines import Deadlines
+from app.instances.loading import LoadWatch, watch_load
+from app.instances.looks import ProcessLook
+from app.instances.prepared import Prepared
+from app.instances.process import ServerProcess
+from app.instances.readiness import ForeignServer, Readiness, become_ready
+from app.instances.waiting import beside
+from app.launch.report import Launch
+from app.llama_server.log_lines import Failure
+
+
+async def until_loaded(
+    launch: Launch,
+    prepared: Prepared,
+    process: ServerProcess,
+    stop_asked: asyncio.Event,
+    watch: LoadWatch,
+    deadlines: Deadlines,
+    publish: Callable[[Event], None],
+) -> Readiness | Failure | None:
+    """What was proven once it serves, or why it must be ended. None where it exited, or was asked to stop."""
+    stalls = watch_load(
+        watch,
+        ProcessLook(process.pid, with_cached=True).take,
+        stall_seconds=deadlines.load_stall_seconds,
+        instance_id=prepared.upstream.instance_id,
+        profile_id=launch.profile.id,
+        publish=publish,
+    )
+    async with beside(become_ready(prepared.upstream, process.pid), stalls, stop_asked.wait()) as waited:
+        ready, stalled, asked = waited
+        await asyncio.wait(
+            {*waited, process.exited}, timeout=deadlines.load_total_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        if process.exited.done() or asked.done():
+            return None
+        if ready.done():
+            problem = ready.exception()
+            readiness: Readiness | Failure = ready.result() if problem is None else _why_not_ready(problem)
+            return readiness
+        if stalled.done():
+            return Failure("load-stalled", watch.stalled_for(deadlines.load_stall_seconds))
+        return Failure("load-timeout", f"It was not ready within {deadlines.load_total_seconds:g} s.")
+
+
+def _why_not_ready(failure: BaseException) -> Failure:
+    if isinstance(failure, ForeignServer):
+        return Failure("address-foreign", "Another program answers at the server's address.")
+    return Failure("readiness-failed", f"It says that it is healthy, but cannot be asked about itself: {failure!r}")
