@@ -1,10 +1,10 @@
 """One request on its way through the relay: in, to the engine, back, and told of exactly once."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from app.errors import PacelineError, RequestError, UpstreamFailed
+from app.errors import PacelineError, ProfileNotRunning, RequestError, UpstreamFailed
 from app.events import Event
 from app.identifiers import id_text
 from app.instances.lease import Lease
@@ -12,12 +12,14 @@ from app.llama_server.timings import EngineReport
 from app.proxy.asgi import Answer, Header, Receive, Scope, Send, send_answer
 from app.proxy.connection import Connection
 from app.proxy.headers import (
+    EVENT_STREAM_HEADERS,
     client_request_id,
     declared_bytes,
     is_event_stream,
     request_head,
     response_headers,
 )
+from app.proxy.lease_wait import LeaseWait
 from app.proxy.observer import Observation, Outcome
 from app.proxy.request import ClientGone, parse_asked, read_body
 from app.proxy.routing import choose_profile, route_reason
@@ -36,15 +38,18 @@ class ExchangeNeeds:
 
     names: Callable[[], Mapping[str, str]]
     lease: Callable[[str], Lease]
+    lease_when_ready: Callable[[str], Awaitable[Lease]]
     publish: Callable[[Event], None]
     render_error: Callable[[PacelineError], Answer]
     upstreams: Upstreams
     max_body_bytes: int
+    sign_of_life_seconds: float | None
 
 
 class Exchange:
     """Runs once. The status goes out only when the engine's first bytes are there, so what fails before is an error
-    answer; what fails later ends an event stream with an error event, and cuts any other answer short.
+    answer; what fails later ends an event stream with an error event, and cuts any other answer short. A stream that
+    waits long for its profile gets its status and comment lines before that.
     """
 
     __slots__ = (
@@ -52,6 +57,7 @@ class Exchange:
         "_cancelled",
         "_client_gone",
         "_error",
+        "_has_begun",
         "_is_events",
         "_lease",
         "_needs",
@@ -61,6 +67,7 @@ class Exchange:
         "_report",
         "_scope",
         "_send",
+        "_waiting",
         "observation",
     )
 
@@ -80,6 +87,8 @@ class Exchange:
         self._call: Call | None = None
         self._lease: Lease | None = None
         self._own_headers: list[Header] = []
+        self._waiting: LeaseWait | None = None
+        self._has_begun = False
         self._is_events = False
         self._cancelled = False
         self._client_gone = False
@@ -90,16 +99,25 @@ class Exchange:
     def cancel(self) -> None:
         """End the request now; its client is told so."""
         self._cancelled = True
+        self._give_up(_cancelled())
+
+    def _give_up(self, reason: Exception) -> None:
         if self._call is not None:
-            self._call.abort(_cancelled())
+            self._call.abort(reason)
+        elif self._waiting is not None:
+            self._waiting.cancel()
 
     async def run(self) -> None:
         """Serve the request. Whatever happens, the lease is given back and the request is told of once."""
         watcher: asyncio.Task[None] | None = None
         try:
-            call, head, body = await self._prepare()
-            watcher = asyncio.create_task(self._watch_client(call))
-            await self._pass_answer(await call.start(head, body))
+            profile_id, body = await self._read()
+            watcher = asyncio.create_task(self._watch_client())
+            self._lease = await self._hold(profile_id)
+            call, head = self._prepare(self._lease, len(body))
+            answer = await call.start(head, body)
+            self._lease.answered()
+            await self._pass_answer(answer)
         except ClientGone:
             self._outcome = self._left_early()
         except PacelineError as error:
@@ -120,7 +138,7 @@ class Exchange:
             if self._call is not None:
                 self._call.close()
             if self._lease is not None:
-                self._lease.release()
+                self._lease.release(has_failed=self._outcome is Outcome.UPSTREAM_FAILED)
             self._needs.publish(self.observation.finish(self._outcome, self._error, self._report))
 
     def _left_early(self) -> Outcome:
@@ -128,15 +146,15 @@ class Exchange:
         has_all = self._is_events and self.observation.conclude().has_end_mark
         return Outcome.COMPLETED if has_all else Outcome.CLIENT_GONE
 
-    async def _prepare(self) -> tuple[Call, bytes, bytes]:
+    async def _read(self) -> tuple[str, bytes]:
+        """The profile that is asked for, and the body."""
         observation, scope, needs = self.observation, self._scope, self._needs
         headers: list[Header] = scope["headers"]
         observation.client_request_id = client_request_id(headers)
         shown_id = observation.client_request_id or id_text(observation.request_id)
         self._own_headers.append((b"x-request-id", shown_id.encode()))
         body = await read_body(self._receive, declared_bytes(headers), needs.max_body_bytes)
-        query: bytes = scope["query_string"]
-        asked = parse_asked(body, query)
+        asked = parse_asked(body, scope["query_string"])
         observation.requested_model = asked.model
         observation.stream = asked.stream
         profile_id = choose_profile(asked.model, needs.names())
@@ -145,32 +163,66 @@ class Exchange:
         self._own_headers.append((b"x-paceline-profile", profile_id.encode()))
         if self._cancelled:
             raise _cancelled()
-        self._lease = needs.lease(profile_id)
-        upstream = self._lease.upstream
-        observation.instance_id = upstream.instance_id
-        observation.context = self._lease.context
-        shown_instance = id_text(upstream.instance_id).encode()
-        self._own_headers.append((b"x-paceline-instance", shown_instance))
-        target = scope["path"].encode() + (b"?" + query if query else b"")
-        head = request_head(scope["method"], target, headers, upstream.api_key, len(body))
-        self._call = needs.upstreams.call(upstream)
-        observation.sent()
-        return self._call, head, body
+        return profile_id, body
 
-    async def _watch_client(self, call: Call) -> None:
+    async def _hold(self, profile_id: str) -> Lease:
+        """A hold on the profile's instance; waits in its queue where it does not run."""
+        try:
+            return self._needs.lease(profile_id)
+        except ProfileNotRunning:
+            pass
+        self._waiting = LeaseWait(self._needs.lease_when_ready(profile_id))
+        signs = self._needs.sign_of_life_seconds if self.observation.stream else None
+        lease = await self._waiting.lease(signs, self._give_sign_of_life)
+        self._waiting = None
+        if lease is None:
+            raise _cancelled() if self._cancelled else ClientGone
+        return lease
+
+    async def _give_sign_of_life(self) -> None:
+        """A comment: clients pass over it, and neither they nor proxies between give up meanwhile."""
+        if not self._has_begun:
+            self._has_begun = self._is_events = True
+            self.observation.answered(is_events=True)
+            headers = [*EVENT_STREAM_HEADERS, *self._own_headers]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": b": waiting\n\n", "more_body": True})
+
+    def _prepare(self, lease: Lease, body_bytes: int) -> tuple[Call, bytes]:
+        observation, scope = self.observation, self._scope
+        upstream = lease.upstream
+        observation.instance_id = upstream.instance_id
+        observation.context = lease.context
+        self._own_headers.append((b"x-paceline-instance", id_text(upstream.instance_id).encode()))
+        query: bytes = scope["query_string"]
+        target = scope["path"].encode() + (b"?" + query if query else b"")
+        head = request_head(scope["method"], target, scope["headers"], upstream.api_key, body_bytes)
+        self._call = self._needs.upstreams.call(upstream)
+        if self._client_gone:
+            self._call.abort(ClientGone())
+        observation.sent()
+        return self._call, head
+
+    async def _watch_client(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._client_gone = True
-        call.abort(ClientGone())
+        self._give_up(ClientGone())
 
     async def _pass_answer(self, answer: Connection) -> None:
         observation, send = self.observation, self._send
-        self._is_events = is_event_stream(answer.headers)
-        observation.answered(is_events=self._is_events)
-        headers = response_headers(answer.headers, self._own_headers, is_stream=self._is_events)
+        is_events = is_event_stream(answer.headers)
+        observation.answered(is_events=is_events)
         chunk = await answer.read()
         observation.status_code = answer.status
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if self._has_begun and not is_events:
+            await self._pass_as_event(answer, chunk)
+            return
+        self._is_events = is_events
+        if not self._has_begun:
+            headers = response_headers(answer.headers, self._own_headers, is_stream=is_events)
+            self._has_begun = True
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         while not answer.at_end:
             observation.chunk(chunk)
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -181,6 +233,18 @@ class Exchange:
         await send({"type": "http.response.body", "body": chunk, "more_body": False})
         if self._client_gone:
             self._outcome = self._left_early()
+
+    async def _pass_as_event(self, answer: Connection, chunk: bytes) -> None:
+        """An answer in one piece, an error as a rule, to a client that has been promised events."""
+        observation = self.observation
+        whole = chunk
+        observation.chunk(chunk)
+        while not answer.at_end:
+            chunk = await answer.read()
+            observation.chunk(chunk)
+            whole += chunk
+        self._conclude(answer.status)
+        await self._send({"type": "http.response.body", "body": _event_of(whole), "more_body": False})
 
     def _conclude(self, status: int) -> bytes:
         """Judge an answer that came to its end; returns the event to add where the end is none."""
@@ -204,9 +268,12 @@ class Exchange:
             self._outcome = Outcome.CANCELLED
         elif not isinstance(error, UpstreamFailed):
             self._outcome = Outcome.REJECTED
+        answer = self._needs.render_error(error)
         if self.observation.status_code is None:
-            answer = self._needs.render_error(error)
+            # Told as it is also where the client was promised events before.
             self.observation.status_code = answer.status
+        if not self._has_begun:
+            self._has_begun = True
             await send_answer(self._send, answer, self._own_headers)
             return
         if not self._is_events:
@@ -221,8 +288,11 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": event, "more_body": False})
 
     def _error_event(self, error: PacelineError, between_events: bool) -> bytes:
-        envelope = self._needs.render_error(error).body.replace(b"\n", b"\ndata: ")
-        return (b"" if between_events else b"\n\n") + b"data: " + envelope + b"\n\n"
+        return (b"" if between_events else b"\n\n") + _event_of(self._needs.render_error(error).body)
+
+
+def _event_of(document: bytes) -> bytes:
+    return b"data: " + document.replace(b"\n", b"\ndata: ") + b"\n\n"
 
 
 def _cancelled() -> RequestCancelled:

@@ -44,6 +44,8 @@ _STREAM_HEADERS: tuple[Header, ...] = (
     (b"x-accel-buffering", b"no"),
     (b"cache-control", b"no-cache"),
 )
+# Of a stream that begins before its engine answers.
+EVENT_STREAM_HEADERS: tuple[Header, ...] = ((b"content-type", b"text/event-stream"), *_STREAM_HEADERS)
 _STREAM_NAMES = frozenset(name for name, _ in _STREAM_HEADERS)
 _REQUEST_ID = re.compile(rb"[ -~]{1,128}")
 

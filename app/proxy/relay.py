@@ -1,6 +1,6 @@
 """The relay: an ASGI callable that passes inference requests on to the engines."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,8 +27,10 @@ _CLOSING = frozenset((InstanceState.STOPPING, InstanceState.STOPPED, InstanceSta
 class Relay:
     """Answers the inference endpoints; `takes` says which requests are its own.
 
-    `names` maps ids and aliases of profiles to ids, `lease` gives a hold on a running instance of a profile or
-    raises, `render_error` makes the answer of a named error, `models` lists what GET /v1/models shows.
+    `names` maps ids and aliases of profiles to ids, `lease` gives a hold on a running instance of a profile or raises
+    ProfileNotRunning, `lease_when_ready` waits for one; a stream that has waited for `sign_of_life_seconds` gets
+    comment lines from then on (None: it does not). `render_error` makes the answer of a named error, `models` lists
+    what GET /v1/models shows.
     """
 
     def __init__(
@@ -36,17 +38,21 @@ class Relay:
         *,
         names: Callable[[], Mapping[str, str]],
         lease: Callable[[str], Lease],
+        lease_when_ready: Callable[[str], Awaitable[Lease]],
         models: Callable[[], Sequence[Mapping[str, Any]]],
         publish: Callable[[Event], None],
         render_error: Callable[[PacelineError], Answer],
         upstreams: Upstreams,
         ids: TimeOrderedIds,
         max_body_bytes: int = 64 * 1024 * 1024,
+        sign_of_life_seconds: float | None = None,
     ) -> None:
         self._models = models
         self._upstreams = upstreams
         self._ids = ids
-        self._needs = ExchangeNeeds(names, lease, publish, render_error, upstreams, max_body_bytes)
+        self._needs = ExchangeNeeds(
+            names, lease, lease_when_ready, publish, render_error, upstreams, max_body_bytes, sign_of_life_seconds
+        )
         self._exchanges: dict[int, Exchange] = {}
 
     @staticmethod

@@ -32,7 +32,13 @@ class Stage:
     engine: ScriptedEngine
     port: int
     told: "asyncio.Queue[RequestFinished]"
-    released: list[str] = field(default_factory=list)
+    lent: "Lent"
+    warm: "asyncio.Future[PacelineError | None]"
+    is_asked_to_warm: asyncio.Event
+
+    @property
+    def released(self) -> list[str]:
+        return self.lent.released
 
     async def next_told(self) -> RequestFinished:
         """The next finished request."""
@@ -40,12 +46,42 @@ class Stage:
             return await self.told.get()
 
 
+@dataclass
+class Holder:
+    """Writes down what becomes of the leases of one profile."""
+
+    profile_id: str
+    lent: "Lent"
+
+    def answered(self, lease: Lease) -> None:
+        self.lent.answered.append(self.profile_id)
+
+    def released(self, lease: Lease, *, has_failed: bool) -> None:
+        self.lent.released.append(self.profile_id)
+        if has_failed:
+            self.lent.failed.append(self.profile_id)
+
+
+@dataclass
+class Lent:
+    """Profiles whose leases were answered, given back, and given back as failed, in order."""
+
+    answered: list[str] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
 @asynccontextmanager
-async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits: int) -> AsyncIterator[Stage]:
-    """A relay with the profiles `small` (alias `org/small`) and `cold`, which does not run."""
+async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits: float) -> AsyncIterator[Stage]:
+    """A relay with the profiles `small` (alias `org/small`), `cold`, which is never ready, and `warming`: ready when
+    the test says so.
+    """
     upstreams = upstreams or Upstreams()
     told: asyncio.Queue[RequestFinished] = asyncio.Queue()
-    released: list[str] = []
+    lent = Lent()
+    warm: asyncio.Future[PacelineError | None] = asyncio.get_running_loop().create_future()
+
+    is_asked_to_warm = asyncio.Event()
 
     def publish(event: Event) -> None:
         assert isinstance(event, RequestFinished)
@@ -54,14 +90,27 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
     async with scripted_engine(script) as engine:
 
         def lease(profile_id: str) -> Lease:
+            if profile_id != "small":
+                raise ProfileNotRunning(f"{profile_id} does not run")
+            return lend(profile_id)
+
+        def lend(profile_id: str) -> Lease:
+            upstream = Upstream(INSTANCE_ID, "launch-key", socket_path=engine.socket_path)
+            return Lease(upstream, CONTEXT, Holder(profile_id, lent))
+
+        async def lease_when_ready(profile_id: str) -> Lease:
             if profile_id == "cold":
                 raise ProfileNotRunning("cold does not run")
-            upstream = Upstream(INSTANCE_ID, "launch-key", socket_path=engine.socket_path)
-            return Lease(upstream, CONTEXT, lambda: released.append(profile_id))
+            is_asked_to_warm.set()
+            problem = await asyncio.shield(warm)
+            if problem is not None:
+                raise problem
+            return lend(profile_id)
 
         relay = Relay(
-            names=lambda: {"small": "small", "org/small": "small", "cold": "cold"},
+            names=lambda: {"small": "small", "org/small": "small", "cold": "cold", "warming": "warming"},
             lease=lease,
+            lease_when_ready=lease_when_ready,
             models=lambda: [{"id": "small", "object": "model"}],
             publish=publish,
             render_error=render_error,
@@ -70,7 +119,7 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
             **limits,
         )
         async with _served(relay) as port:
-            yield Stage(relay, upstreams, engine, port, told, released)
+            yield Stage(relay, upstreams, engine, port, told, lent, warm, is_asked_to_warm)
             assert told.empty(), "a request was told of that no test asked about"
             assert not relay.active()
         upstreams.close()
