@@ -33,6 +33,8 @@
     |   |-- ModelNotNamed
     |   |-- ModelUnknown
     |   |-- ProfileNotRunning
+    |   |-- QueueFull                too many requests wait for a profile already
+    |   |-- QueueTimedOut            the profile was not ready in the time that a request waits
     |   |-- UpstreamFailed           the engine broke off, or cannot be reached
     |   `-- RequestCancelled         somebody cancelled it (proxy/exchange.py)
     |-- RequestNotFound              no such recorded request
@@ -227,6 +229,18 @@ class ProfileNotRunning(RequestError):
     """The profile has no instance that takes requests now."""
 
     code = "profile-not-running"
+
+
+class QueueFull(RequestError):
+    """Too many requests wait already, for the profile or for all together."""
+
+    code = "queue-full"
+
+
+class QueueTimedOut(RequestError):
+    """The profile was not ready in the time that a request waits for it."""
+
+    code = "queue-timed-out"
 
 
 class UpstreamFailed(RequestError):

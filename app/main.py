@@ -3,22 +3,23 @@
 import asyncio
 import contextlib
 import logging
-import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 from app import __version__, data_folder
 from app.access.keys import gatekeeper
 from app.access.origins import origin_guard
 from app.api import check as check_api
 from app.api import devices as devices_api
+from app.api import diagnosis as diagnosis_api
+from app.api import events as events_api
 from app.api import imports as imports_api
 from app.api import instances as instances_api
 from app.api import lifecycle as lifecycle_api
+from app.api import log_stream as log_stream_api
 from app.api import metrics as metrics_api
 from app.api import models as models_api
 from app.api import presets as presets_api
@@ -27,36 +28,43 @@ from app.api import profiles as profiles_api
 from app.api import requests as requests_api
 from app.api import suggest as suggest_api
 from app.api import system as system_api
+from app.api.event_feed import EventFeed
 from app.api.gate import Gate
 from app.database import Database
-from app.errors import PacelineError
 from app.events import EventBus
 from app.identifiers import TimeOrderedIds, id_text
 from app.instances.archive import InstanceArchive
+from app.instances.autostart import autostart
 from app.instances.calibration import CalibrationBook
-from app.instances.deadlines import Deadlines
+from app.instances.needs import Listeners
+from app.instances.output_feeds import OutputFeeds
 from app.instances.process import tether_words
-from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState, InstanceStateChanged
-from app.instances.supervisor import Supervisor, Surroundings
-from app.inventory.devices import Device
-from app.inventory.host import host_now
-from app.inventory.listing import DeviceListing
-from app.inventory.machine import MachineReader
+from app.instances.supervisor import Supervisor
 from app.inventory.model_scan import ModelScan
-from app.inventory.nvml import Nvml
-from app.inventory.nvml_reader import NvmlReader
 from app.launch.check import LaunchCheck
 from app.launch.circumstances import Circumstances
 from app.launch.dry_run import DryRuns
 from app.launch.suggestions import LaunchSuggestions
 from app.llama_server.engine import find_engine
 from app.llama_server.probe import EngineProbe
-from app.metrics.collectors import MetricsRegistry, ServiceCollector
 from app.metrics.instruments import Instruments
+from app.parts import (
+    Inventory,
+    checkup_of,
+    claims_of,
+    clear_up,
+    diagnosis_of,
+    first_look,
+    inventory_of,
+    metrics_of,
+    models_of,
+    prepare_folders,
+    running,
+    surroundings_of,
+)
 from app.profiles.catalog import ProfileCatalog, ProfileDeleted
 from app.profiles.files import ProfileFiles
-from app.profiles.profile import LaunchProfile
 from app.proxy.observer import RequestFinished
 from app.proxy.relay import Relay
 from app.proxy.upstream import Upstreams
@@ -71,57 +79,72 @@ def create_app(settings: Settings) -> FastAPI:
 
     Raises SettingsInvalid where the settings contradict each other, or would open the machine.
     """
-    keeper = gatekeeper(settings)
     bus = EventBus()
     database = Database(settings.database)
     runtime_dir = settings.make_runtime_dir()
     catalog = ProfileCatalog(database, bus.publish, in_use=lambda profile_id: supervisor.is_running(profile_id))  # noqa: PLW0108 - it comes later
     files = ProfileFiles(settings.profiles_folder, catalog)
     probe = EngineProbe(lambda: find_engine(settings.engine), settings.rpc)
-    listing, machine = _inventory(probe, lambda: supervisor.records())  # noqa: PLW0108 - it comes later
+    inventory = inventory_of(probe, lambda: supervisor.roster.records())  # noqa: PLW0108 - it comes later
     dry_runs = DryRuns(launcher=tether_words(), folder=runtime_dir)
+    calibrations = CalibrationBook(database)
     circumstances = Circumstances(
         model_dirs=settings.model_folders,
         rpc=settings.rpc,
         margin_bytes=settings.margin_bytes,
-        claims=_claims(catalog),
-        machine=machine.now,
-        others=lambda profile_id: supervisor.others(profile_id),  # noqa: PLW0108 - it comes later
-        measured=CalibrationBook(database).measured,
+        claims=claims_of(catalog),
+        machine=inventory.reader.now,
+        others=lambda profile_id, gone: supervisor.others(profile_id, gone),  # noqa: PLW0108 - it comes later
+        measured=calibrations.measured,
     )
     check = LaunchCheck(probe, dry_runs, circumstances)
     suggestions = LaunchSuggestions(check, probe, circumstances)
     archive = InstanceArchive(database)
+    outputs = OutputFeeds()
     supervisor = Supervisor(
-        catalog, check, _surroundings(settings, runtime_dir), publish=bus.publish, keep=archive.store
+        catalog,
+        check,
+        surroundings_of(settings, runtime_dir),
+        Listeners(bus.publish, archive.store, calibrations.store, outputs.begin),
     )
+    checkup = checkup_of(supervisor.roster, inventory, bus, database)
+    event_feed = EventFeed(supervisor.roster.record)
     upstreams = Upstreams(connect_timeout_seconds=settings.connect_seconds, idle_timeout_seconds=settings.idle_seconds)
     relay = Relay(
         names=catalog.names,
         lease=supervisor.lease,
-        models=lambda: _models(catalog, supervisor),
+        lease_when_ready=supervisor.lease_when_ready,
+        models=lambda: models_of(catalog, supervisor),
         publish=bus.publish,
         render_error=problems.openai_answer,
         upstreams=upstreams,
         ids=TimeOrderedIds(),
         max_body_bytes=settings.max_body_bytes,
+        sign_of_life_seconds=settings.sign_of_life_seconds or None,
     )
     recorder = Recorder(database)
-    registry, instruments = _metrics(probe, database, recorder)
-    _subscribe(bus, recorder, instruments, relay, supervisor)
-    bus.subscribe(InstanceStateChanged, lambda _: listing.forget())
+    registry, instruments = metrics_of(probe, database, recorder, supervisor.roster, bus)
+    _subscribe(bus, recorder, instruments, relay, supervisor, inventory, outputs)
+    event_feed.subscribe(bus)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         try:
             with data_folder.held(settings.data_dir):
-                _prepare_folders(settings)
+                prepare_folders(settings)
                 database.migrate()
                 database.start()
                 catalog.load()
                 await files.sync()
                 await archive.close_earlier_lives()
-                async with _running(files.watch(), _first_look(probe)):
+                await asyncio.to_thread(clear_up, settings)
+                jobs = (
+                    files.watch(),
+                    inventory.sampler.run(),
+                    checkup.run(),
+                    autostart(catalog, supervisor, bus.publish),
+                )
+                async with running(first_look(probe), *jobs):
                     yield
                     await supervisor.close(settings.drain_seconds)
                 await dry_runs.close()
@@ -131,48 +154,62 @@ def create_app(settings: Settings) -> FastAPI:
             await asyncio.to_thread(database.close)
             shutil.rmtree(runtime_dir, ignore_errors=True)
 
-    app = FastAPI(
+    # The page of the API comes from here: without a network it works, and nobody else's script meets an open API.
+    app = FastAPIOffline(
+        redoc_url=None,
         title="Paceline",
         version=__version__,
         description="Launch profiles, placement checks and a faithful relay in front of llama-server.",
         lifespan=lifespan,
     )
     problems.install(app)
+
+    app.state.end_streams = _end_of_streams(event_feed, outputs)
     for router in (
         presets_api.router(),
         profiles_api.router(catalog, supervisor.status),
-        check_api.router(catalog, check),
+        check_api.router(catalog, check, supervisor.room),
         suggest_api.router(catalog, suggestions),
         imports_api.router(catalog, probe, settings.model_folders),
         lifecycle_api.router(supervisor, drain_seconds=settings.drain_seconds),
-        devices_api.router(machine, supervisor.records, reserved=lambda: supervisor.others("").reserved),
+        devices_api.router(
+            inventory.reader,
+            supervisor.roster.records,
+            reserved=lambda: supervisor.others("").reserved,
+            samples=inventory.sampler.devices,
+        ),
         models_api.router(ModelScan(settings.model_folders)),
-        instances_api.router(supervisor, archive),
+        instances_api.router(supervisor.roster, archive),
+        diagnosis_api.router(diagnosis_of(checkup, supervisor.roster, archive, catalog)),
+        log_stream_api.router(outputs, catalog.get),
+        events_api.router(event_feed.feed),
         requests_api.router(database),
         metrics_api.router(registry),
         system_api.router(database, probe, files.problems),
     ):
         app.include_router(router)
-    app.add_middleware(Gate, gatekeeper=keeper, guard=origin_guard(settings), relay=relay)
+    app.add_middleware(Gate, gatekeeper=gatekeeper(settings), guard=origin_guard(settings), relay=relay)
     return app
 
 
-def _metrics(probe: EngineProbe, database: Database, recorder: Recorder) -> tuple[MetricsRegistry, Instruments]:
-    registry = MetricsRegistry()
-    instruments = Instruments(registry)
-    registry.register(
-        ServiceCollector(
-            __version__,
-            lambda: probe.known.build if probe.known else None,
-            lambda: database.backlog,
-            lambda: recorder.lost_rows,
-        )
-    )
-    return registry, instruments
+def _end_of_streams(event_feed: EventFeed, outputs: OutputFeeds) -> Callable[[], None]:
+    """Streams that follow would keep the server from ending: it waits for its connections."""
+
+    def end() -> None:
+        event_feed.close()
+        outputs.close()
+
+    return end
 
 
 def _subscribe(
-    bus: EventBus, recorder: Recorder, instruments: Instruments, relay: Relay, supervisor: Supervisor
+    bus: EventBus,
+    recorder: Recorder,
+    instruments: Instruments,
+    relay: Relay,
+    supervisor: Supervisor,
+    inventory: Inventory,
+    outputs: OutputFeeds,
 ) -> None:
     """Who hears of what. The relay first: it closes connections before an instance is signalled."""
     bus.subscribe(InstanceStateChanged, relay.on_instance_state)
@@ -181,7 +218,10 @@ def _subscribe(
     bus.subscribe(RequestFinished, recorder.on_request_finished)
     bus.subscribe(RequestFinished, instruments.on_request_finished)
     bus.subscribe(ProfileDeleted, instruments.on_profile_deleted)
+    bus.subscribe(InstanceStateChanged, lambda _: inventory.listing.forget())
+    bus.subscribe(InstanceStateChanged, inventory.sampler.on_instance_state)
     bus.subscribe(ProfileDeleted, lambda event: supervisor.forget(event.profile_id))
+    bus.subscribe(ProfileDeleted, lambda event: outputs.forget(event.profile_id))
 
 
 def _log_state(event: InstanceStateChanged) -> None:
@@ -195,97 +235,3 @@ def _log_state(event: InstanceStateChanged) -> None:
         reason,
         id_text(event.instance_id),
     )
-
-
-def _prepare_folders(settings: Settings) -> None:
-    """Make the folders that are ours by default; say which of the given ones are not there."""
-    ours = [] if settings.profiles_dir else [settings.profiles_folder]
-    ours += [] if settings.model_dirs else settings.model_folders
-    for folder in ours:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(parents=True, exist_ok=True)
-    if not settings.profiles_folder.is_dir():
-        _log.warning("the profiles folder %s is not a folder: no profile is read from it", settings.profiles_folder)
-    for folder in settings.model_folders:
-        if not folder.is_dir():
-            _log.warning("PACELINE_MODEL_DIRS names %s, which is not a folder: no model is found there", folder)
-
-
-def _inventory(
-    probe: EngineProbe, records: Callable[[], Sequence[InstanceRecord]]
-) -> tuple[DeviceListing, MachineReader]:
-    """What lists the engine's devices, and what gives the machine from that, the driver and the host."""
-
-    async def known_devices() -> Sequence[Device]:
-        return (await probe.facts()).devices
-
-    listing = DeviceListing(
-        known_devices=known_devices,
-        list_devices=probe.list_devices,
-        is_in_use=lambda: any(not record.state.is_terminal for record in records()),
-    )
-    reader = MachineReader(
-        listing=listing,
-        read_nvml=NvmlReader(Nvml().read).read,
-        host=host_now,
-        ours=lambda: {record.pid for record in records() if record.pid},
-        environment=os.environ,
-    )
-    return listing, reader
-
-
-def _surroundings(settings: Settings, runtime_dir: Path) -> Surroundings:
-    return Surroundings(
-        runtime_dir=runtime_dir,
-        logs_dir=settings.data_dir / "logs",
-        transport=settings.engine_transport,
-        deadlines=Deadlines(settings.load_total_seconds, settings.terminate_seconds, settings.kill_seconds),
-    )
-
-
-def _claims(catalog: ProfileCatalog) -> Callable[[LaunchProfile], Mapping[str, Sequence[str]]]:
-    """For each name of a profile, the others that have it. Who has it first is not disturbed by who comes later."""
-
-    def others(profile: LaunchProfile, name: str) -> Sequence[str]:
-        claiming = catalog.claims(name)
-        return [] if claiming[:1] == [profile.id] else [other for other in claiming if other != profile.id]
-
-    return lambda profile: {name: others(profile, name) for name in profile.names}
-
-
-def _models(catalog: ProfileCatalog, supervisor: Supervisor) -> list[dict[str, Any]]:
-    """What GET /v1/models lists: every name a request may use, with the state behind it."""
-    return [
-        {
-            "id": name,
-            "object": "model",
-            "created": int(catalog.get(profile_id).created_at.timestamp()),
-            "owned_by": "paceline",
-            "profile": profile_id,
-            "state": supervisor.status(profile_id)["state"],
-        }
-        for name, profile_id in sorted(catalog.names().items(), key=lambda item: (item[1], item[0] != item[1], item[0]))
-    ]
-
-
-@contextlib.asynccontextmanager
-async def _running(*jobs: Any) -> AsyncIterator[None]:
-    """Run these coroutines beside the body, and end them with it."""
-    tasks = [asyncio.create_task(job) for job in jobs]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _first_look(probe: EngineProbe) -> None:
-    """Ask the engine early: the first check then has its answer."""
-    try:
-        facts = await probe.facts()
-    except PacelineError as problem:
-        _log.warning("%s", problem.message)
-        return
-    devices = ", ".join(facts.device_names) or "no devices"
-    _log.info("engine %s, build %s, %s", " ".join(facts.command), facts.build, devices)

@@ -57,10 +57,33 @@ class Settings(BaseSettings):
     metrics_public: bool = Field(False, description="/metrics and /health need no key beyond loopback")
     max_body_bytes: int = Field(100 * 1024 * 1024, gt=0, description="largest request body")
     load_total_seconds: float = Field(3600.0, gt=0, description="longest load of one instance")
+    load_stall_seconds: float = Field(
+        300.0, gt=0, description="longest wait in a load in which the engine says, reads and takes nothing"
+    )
+    log_files_kept: int = Field(200, ge=0, description="of how many instances the newest log files are kept")
     drain_seconds: float = Field(30.0, ge=0, description="how long a stop waits for requests")
     terminate_seconds: float = Field(5.0, gt=0, description="wait after the first TERM, before the second")
     kill_seconds: float = Field(2.0, gt=0, description="wait after the second TERM, before KILL")
     connect_seconds: float = Field(5.0, gt=0, description="deadline for reaching an engine")
+    queue_limit: int = Field(256, ge=0, description="most requests that wait for profiles to be ready, all together")
+    sign_of_life_seconds: float = Field(
+        10.0, ge=0, description="a stream that waits so long for its profile gets comment lines; 0: it does not"
+    )
+    memory_return_seconds: float = Field(
+        15.0, ge=0, description="how long devices may take to show the memory of an ended instance as free"
+    )
+    yield_seconds: float = Field(
+        20.0, ge=0, description="after waiting so long for room, a profile gets its turn before new requests of others"
+    )
+    restart_pause_seconds: float = Field(
+        1.0, gt=0, description="pause after a crash before the profile starts again; it doubles with each in a row"
+    )
+    restart_most: int = Field(5, ge=0, description="crashes in a row after which a profile is given up")
+    canary_failures: int = Field(3, ge=1, description="failed requests in a row after which an instance is probed")
+    canary_first_byte_seconds: float = Field(
+        120.0, gt=0, description="wait of a request for its first byte after which its instance is probed"
+    )
+    canary_probe_seconds: float = Field(60.0, gt=0, description="how long a probe looks for a sign of life")
     idle_seconds: float = Field(600.0, gt=0, description="longest silence of an engine within an answer")
     margin_bytes: int = Field(
         1024**3, ge=0, description="memory left free on each device, where a profile says nothing"

@@ -8,8 +8,8 @@ import pytest
 
 APP = Path(__file__).parent.parent / "app"
 ORDER = (
-    "errors settings identifiers events findings data_folder database speculative profiles inventory placement "
-    "llama_server launch instances proxy telemetry metrics tuner access api web main cli"
+    "errors near_names settings identifiers events feed findings data_folder database speculative profiles inventory "
+    "placement llama_server launch instances proxy telemetry metrics tuner access api web parts main cli"
 ).split()
 FILES = sorted(path for path in APP.rglob("*.py") if path != APP / "__init__.py")
 IO_MODULES = {"asyncio", "httpx", "logging", "os", "pathlib", "socket", "subprocess", "threading", "time", "random"}
@@ -17,10 +17,11 @@ PURE = tuple(
     (
         "speculative placement llama_server/flags.py llama_server/timings.py llama_server/log_lines.py "
         "llama_server/help_text.py llama_server/environment.py llama_server/extra_args.py llama_server/rules.py "
-        "llama_server/extra_rules.py llama_server/breakdown.py llama_server/dry_run_output.py "
-        "llama_server/memory_options.py llama_server/command_ llama_server/shell_text.py "
-        "launch/witness.py launch/reconcile.py launch/planning.py proxy/sse.py "
-        "proxy/routing.py instances/state.py"
+        "llama_server/extra_rules.py llama_server/adapter_rules.py llama_server/breakdown.py "
+        "llama_server/dry_run_output.py llama_server/memory_options.py llama_server/command_ "
+        "llama_server/shell_text.py launch/witness.py launch/reconcile.py launch/planning.py proxy/sse.py "
+        "proxy/routing.py instances/state.py instances/restart.py instances/residency.py instances/diagnosis "
+        "instances/measured.py llama_server/load_ llama_server/log_noise.py"
     ).split()
 )
 # `flags` and the rules name paths as values; they never open one.

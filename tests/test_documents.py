@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from app.api.event_feed import EventName
 from app.cli.commands import command_line
 from app.cli.demo.profiles import PROFILES
 from app.cli.exit_codes import Exit
 from app.cli.settings_text import settings_texts
+from app.instances.diagnosis import DEGRADATIONS
+from app.instances.diagnosis.ends import ENDS
 from app.instances.state import InstanceState
 from app.llama_server.environment import ALLOWED_NAMES, ALLOWED_PREFIXES
 from app.llama_server.extra_args import ALLOWED, PATH_VALUED
 from app.llama_server.log_lines import FailureReason
 from app.metrics.collectors import MetricsRegistry, ServiceCollector
+from app.metrics.instances import InstancesCollector
 from app.metrics.instruments import Instruments
 from app.profiles.presets import PRESETS
 from app.profiles.profile import LaunchProfile, parse_profile
@@ -25,6 +29,7 @@ from app.profiles.yaml_documents import read_documents
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "app").rglob("*.md")])
 GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FINDING_MAKERS = {"error", "warning", "info"}
 
@@ -34,14 +39,14 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines() if line[:2] == "| "]
 
 
-def first_cells() -> set[str]:
-    """Every word in code marks in the first cell of a row of the guide."""
-    return {word for row in rows(GUIDE) for word in re.findall(r"`([^`]+)`", row[0])}
+def first_cells(text: str = GUIDE) -> set[str]:
+    """Every word in code marks in the first cell of a row, of the guide unless another text is given."""
+    return {word for row in rows(text) for word in re.findall(r"`([^`]+)`", row[0])}
 
 
-def rules_in_code() -> Iterator[str]:
+def rules_in_code(folder: str = "app") -> Iterator[str]:
     """The first argument of every call that makes a finding, and every degradation that is added to a set."""
-    for path in (ROOT / "app").rglob("*.py"):
+    for path in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "tell") and node.args:
                 yield from ids_of(node.args[0])
@@ -63,7 +68,34 @@ def ids_of(argument: ast.expr) -> Iterator[str]:
 
 @pytest.mark.parametrize("rule", sorted(set(rules_in_code())))
 def test_every_rule_has_a_row(rule: str) -> None:
-    assert rule in first_cells()
+    assert rule in first_cells() | first_cells(OPERATIONS)
+
+
+def section(heading: str) -> str:
+    """One section of the operations page, up to the next heading."""
+    return re.split(r"\n#+ ", OPERATIONS.split(f"# {heading}\n")[1])[0]
+
+
+def reasons_in_code() -> Iterator[str]:
+    """Why instances are said to end, where that is a word in the code."""
+    places = {"Failure": 0, "_give_up": 1, "ask_to_stop": 1}
+    for path in (ROOT / "app" / "instances").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                place = places.get(getattr(node.func, "id", "") or getattr(node.func, "attr", ""))
+                if place is not None and len(node.args) > place:
+                    yield from ids_of(node.args[place])
+
+
+def test_the_operations_page_has_every_finding_at_run_time_every_end_and_nothing_else() -> None:
+    found = set(rules_in_code("app/instances/diagnosis"))
+    assert found >= DEGRADATIONS
+    assert first_cells(section("Degradations")) == DEGRADATIONS
+    assert first_cells(section("Advice")) == found - DEGRADATIONS
+    assert {"load-timeout", "engine-not-started", *(reason.value for reason in FailureReason)} <= set(ENDS)
+    assert set(reasons_in_code()) <= set(ENDS)
+    assert first_cells(section("Reasons of an end")) == {*ENDS, "killed-by-signal-N"}
+    assert first_cells(section("States")) == {state.value for state in InstanceState}
 
 
 def test_the_guide_has_no_rules_that_are_gone() -> None:
@@ -105,12 +137,14 @@ def test_every_field_of_a_profile_is_told() -> None:
 def test_every_series_preset_state_reason_and_exit_code_is_told() -> None:
     registry = MetricsRegistry()
     Instruments(registry)
+    registry.register(InstancesCollector(list))
     registry.register(ServiceCollector("1", lambda: None, lambda: 0, lambda: 0))
     told = first_cells()
     assert {family.name for family in registry.collect()} <= told
     assert {preset.id for preset in PRESETS} <= told
     assert {state.value for state in InstanceState} <= told
-    assert {reason.value for reason in FailureReason} <= told
+    assert {name.value for name in EventName} <= told
+    assert {reason.value for reason in FailureReason} <= set(ENDS)
     assert all(f"{code.value} " in GUIDE.split("Exit codes:")[1].split("\n\n")[0] for code in Exit)
 
 

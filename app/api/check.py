@@ -1,11 +1,13 @@
 """The dry run of a launch."""
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-from app.inventory.devices import Device, Host, Machine
+from app.api.machine_body import MachineBody
+from app.instances.room import Room
 from app.launch.check import LaunchCheck
 from app.launch.report import PlacementReport
 from app.profiles.catalog import ProfileCatalog
@@ -14,37 +16,6 @@ from app.profiles.profile import LaunchProfile, document_of, merge_patch, parse_
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DeviceBody(_Strict):
-    """A device of a machine that is asked about."""
-
-    name: str
-    description: str = ""
-    uuid: str | None = None
-    pci_bus_id: str | None = None
-    integrated: bool = False
-    total_bytes: int = Field(0, ge=0)
-    free_bytes: int = Field(0, ge=0)
-
-
-class HostBody(_Strict):
-    """The host of a machine that is asked about."""
-
-    total_bytes: int | None = Field(None, ge=0)
-    available_bytes: int | None = Field(None, ge=0)
-    physical_cores: int | None = Field(None, ge=1)
-
-
-class MachineBody(_Strict):
-    """A machine that a placement is judged against, instead of this one."""
-
-    devices: list[DeviceBody] = []
-    host: HostBody = HostBody()
-
-    def value(self) -> Machine:
-        """The domain value."""
-        return Machine(tuple(Device(**device.model_dump()) for device in self.devices), Host(**self.host.model_dump()))
 
 
 class WhatIf(_Strict):
@@ -61,8 +32,10 @@ class ProfileQuestion(_Strict):
     machine: MachineBody | None = None
 
 
-def router(catalog: ProfileCatalog, check: LaunchCheck) -> APIRouter:
-    """Routes over the catalog and the one check that a start uses too."""
+def router(
+    catalog: ProfileCatalog, check: LaunchCheck, room: Callable[[LaunchProfile, int], Awaitable[Room]]
+) -> APIRouter:
+    """Routes over the catalog and the check that a start uses too; `room` adds what a start would do to others."""
     routes = APIRouter(tags=["check"])
 
     @routes.post("/profiles/{profile_id}/check")
@@ -81,7 +54,8 @@ def router(catalog: ProfileCatalog, check: LaunchCheck) -> APIRouter:
         return await _report(parse_profile(question.profile), 0, question.machine)
 
     async def _report(profile: LaunchProfile, revision: int, machine: MachineBody | None) -> PlacementReport:
-        checked = await check.check(profile, revision, machine=machine.value() if machine else None)
-        return checked.report
+        if machine is None:
+            return (await room(profile, revision)).checked.report
+        return (await check.check(profile, revision, machine=machine.value())).report
 
     return routes

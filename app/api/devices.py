@@ -1,13 +1,16 @@
 """GET /devices: the machine as it is now, and who uses it."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
 
 from app.errors import EngineError
 from app.identifiers import id_text
+from app.instances.evidence import DeviceSample
 from app.instances.record import InstanceRecord
 from app.inventory.device_match import Unit
 from app.inventory.devices import Device, Machine
@@ -97,26 +100,69 @@ class MachineResource(BaseModel):
     problems: list[str] = []
 
 
+class DeviceSampleResource(BaseModel):
+    """One look at a device; a figure that the driver does not give is null. `busy_rate` is from 0 to 1."""
+
+    at: datetime
+    busy_rate: float | None
+    free_bytes: int | None
+    total_bytes: int | None
+    power_watts: float | None
+    temperature_celsius: int | None
+    throttle_reasons: list[str]
+
+
+class MachineWithHistory(MachineResource):
+    """The same with the looks of the last minutes by device name, oldest first; they are taken while instances live."""
+
+    history: dict[str, list[DeviceSampleResource]]
+
+
 def router(
     reader: MachineReader,
     instances: Callable[[], Sequence[InstanceRecord]],
     reserved: Callable[[], Mapping[str, int]],
+    samples: Callable[[], Mapping[str, Sequence[DeviceSample]]] = dict,
 ) -> APIRouter:
-    """The route over the reader, the lives that are known, and the bytes that are reserved by device name."""
+    """The route over the reader, the lives that are known, the bytes that are reserved and the looks by device name."""
     routes = APIRouter(tags=["devices"])
 
     @routes.get("/devices")
-    async def devices() -> MachineResource:
+    async def devices(
+        history: bool = Query(False, description="add the looks of the last minutes at each device"),
+    ) -> MachineWithHistory | MachineResource:
         """Devices and host as seen now, live figures of the driver, and which instance uses what."""
         try:
             seen = await reader.look(traffic=True)
         except EngineError as problem:
             # Without an engine the host is all there is to place anything on; what the driver shows is said.
             seen = await reader.look_without_engine()
-            return _resource(seen, instances(), {}, [problem.message])
-        return _resource(seen, instances(), reserved(), [])
+            resource = _resource(seen, instances(), {}, [problem.message])
+        else:
+            resource = _resource(seen, instances(), reserved(), [])
+        return MachineWithHistory(**dict(resource), history=_history(samples())) if history else resource
 
     return routes
+
+
+def _history(samples: Mapping[str, Sequence[DeviceSample]]) -> dict[str, list[DeviceSampleResource]]:
+    """The looks with times of the wall clock, counted back from now."""
+    now, now_seconds = datetime.now(UTC), time.monotonic()
+    return {
+        name: [
+            DeviceSampleResource(
+                at=now - timedelta(seconds=now_seconds - sample.at_seconds),
+                busy_rate=sample.busy_rate,
+                free_bytes=sample.free_bytes,
+                total_bytes=sample.total_bytes,
+                power_watts=sample.power_watts,
+                temperature_celsius=sample.temperature_celsius,
+                throttle_reasons=list(sample.throttle_reasons),
+            )
+            for sample in looks
+        ]
+        for name, looks in samples.items()
+    }
 
 
 def _resource(

@@ -11,7 +11,7 @@ from app.errors import InstanceNotFound
 from app.identifiers import id_text, parse_id
 from app.instances.archive import InstanceArchive
 from app.instances.record import InstanceRecord
-from app.instances.supervisor import Supervisor
+from app.instances.roster import Roster
 from app.telemetry.queries import QueryInvalid
 
 Tail = Annotated[int, Query(ge=1, le=2000, description="how many of the last lines")]
@@ -25,21 +25,21 @@ class LogLines(BaseModel):
     next_cursor: str | None = None
 
 
-def router(supervisor: Supervisor, archive: InstanceArchive) -> APIRouter:
-    """Routes over the supervisor (lives of this run) and the archive (all lives)."""
+def router(roster: Roster, archive: InstanceArchive) -> APIRouter:
+    """Routes over the roster (lives of this run) and the archive (all lives)."""
     routes = APIRouter(tags=["instances"])
 
     @routes.get("/profiles/{profile_id}/logs")
     async def profile_logs(profile_id: str, tail: Tail = 200) -> LogLines:
         """The last lines of the profile's newest instance."""
         try:
-            identifier, lines = supervisor.logs(profile_id, tail)
+            identifier, lines = roster.logs(profile_id, tail)
         except InstanceNotFound:
             earlier = await asyncio.to_thread(archive.newest, 1, None, profile_id)
             if not earlier:
                 raise
             identifier = earlier[0].id
-            lines = await asyncio.to_thread(supervisor.logs_of, identifier, tail)
+            lines = await asyncio.to_thread(roster.logs_of, identifier, tail)
         return LogLines(instance_id=id_text(identifier), items=list(lines))
 
     @routes.get("/instances")
@@ -57,7 +57,7 @@ def router(supervisor: Supervisor, archive: InstanceArchive) -> APIRouter:
         # The archive is written a moment later: what runs now is known better here.
         known.update(
             (record.id, record)
-            for record in supervisor.records()
+            for record in roster.records()
             if (before is None or record.id < before) and profile in (None, record.profile_id)
         )
         newest = sorted(known.values(), key=lambda record: -record.id)
@@ -73,13 +73,13 @@ def router(supervisor: Supervisor, archive: InstanceArchive) -> APIRouter:
     async def instance_logs(instance_id: str, tail: Tail = 200) -> LogLines:
         """The last lines of one life, also after its end."""
         record = await _known(instance_id)
-        lines = await asyncio.to_thread(supervisor.logs_of, record.id, tail)
+        lines = await asyncio.to_thread(roster.logs_of, record.id, tail)
         return LogLines(instance_id=instance_id, items=list(lines))
 
     async def _known(instance_id: str) -> InstanceRecord:
         identifier = parse_id(instance_id)
         if identifier is not None:
-            for record in supervisor.records():
+            for record in roster.records():
                 if record.id == identifier:
                     return record
             stored = await asyncio.to_thread(archive.get, identifier)

@@ -35,7 +35,7 @@ def router(supervisor: Supervisor, *, drain_seconds: float) -> APIRouter:
         """Check, then launch. 409 with the report when the check refuses; 200 when it runs already."""
         try:
             async with asyncio.timeout(timeout_seconds):
-                life, is_new = await supervisor.start(profile_id, force=force)
+                life, is_new = await supervisor.start(profile_id, force=force, is_patient=wait)
         except TimeoutError:
             raise WaitTimedOut(
                 f"profile {profile_id!r} could not be launched within {timeout_seconds:g} s: its check, or the end "
@@ -68,7 +68,7 @@ def router(supervisor: Supervisor, *, drain_seconds: float) -> APIRouter:
         force: Annotated[bool, Query(description="pass errors that are a judgement")] = False,
     ) -> InstanceResource:
         """Stop what runs and start a new instance. A profile that the check refuses goes on serving: 409."""
-        earlier = supervisor.newest(profile_id)
+        earlier = supervisor.roster.newest(profile_id)
         restarting = await supervisor.restart(profile_id, drain_seconds or 0, force=force)
         if wait or earlier is None or earlier.state.is_terminal:
             await asyncio.wait({restarting}, timeout=timeout_seconds)

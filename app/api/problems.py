@@ -38,6 +38,8 @@ _STATUS: dict[type[PacelineError], int] = {
     errors.ModelNotNamed: 400,
     errors.ModelUnknown: 404,
     errors.ProfileNotRunning: 503,
+    errors.QueueFull: 429,
+    errors.QueueTimedOut: 429,
     errors.UpstreamFailed: 502,
     # As nginx says "client closed request"; only the one who cancelled can still be listening.
     RequestCancelled: 499,
@@ -45,7 +47,12 @@ _STATUS: dict[type[PacelineError], int] = {
     errors.DatabaseUnavailable: 503,
     QueryInvalid: 422,
 }
-_ENVELOPE_TYPE = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
+_ENVELOPE_TYPE = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
 _ENVELOPE_PARAM: dict[type[PacelineError], str] = {errors.ModelNotNamed: "model", errors.ModelUnknown: "model"}
 
 
@@ -78,11 +85,12 @@ def problem(error: PacelineError, instance: str) -> tuple[int, dict[str, Any]]:
 
 def openai_answer(error: PacelineError) -> Answer:
     """The answer in the OpenAI envelope, for everything under /v1."""
-    status = status_of(error)
+    # For who asks for a completion, a launch that is refused is a service that cannot be had now.
+    status = 503 if isinstance(error, LaunchRefused) else status_of(error)
     param = next((param for kind, param in _ENVELOPE_PARAM.items() if isinstance(error, kind)), None)
     envelope = _envelope(status, error.code, error.message, param)
     headers = [(b"content-type", b"application/json")]
-    if status == 503:
+    if status in (429, 503):
         headers.append((b"retry-after", b"5"))
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
@@ -113,7 +121,10 @@ def install(app: FastAPI) -> None:
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - the class it is registered for
         problems = [
-            {"field": ".".join(str(part) for part in found["loc"][1:]) or found["loc"][0], "message": found["msg"]}
+            {
+                "field": ".".join(str(part) for part in found["loc"][1:]) or found["loc"][0],
+                "message": found["msg"].removeprefix("Value error, "),
+            }
             for found in error.errors()
         ]
         detail = "; ".join(f"{found['field']}: {found['message']}" for found in problems)

@@ -36,6 +36,7 @@ class InstanceResource(BaseModel):
     stopped_at: datetime | None
     exit_code: int | None
     load_seconds: float | None
+    load_progress: dict[str, Any] | None
     leases: int
     queued: int
     speculation: dict[str, Any]
@@ -60,6 +61,7 @@ class InstanceResource(BaseModel):
             stopped_at=record.stopped_at,
             exit_code=record.exit_code,
             load_seconds=record.load_seconds,
+            load_progress=dict(record.load_progress) if record.load_progress else None,
             leases=record.leases,
             queued=record.queued,
             speculation=dict(record.speculation),

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 from pydantic import BaseModel
 
-from app.api.check import MachineBody
+from app.api.machine_body import MachineBody
 from app.api.resources import Page
+from app.findings import Finding
 from app.launch.report import PlacementReport
 from app.launch.suggestions import LaunchSuggestions
 from app.profiles.catalog import ProfileCatalog
@@ -42,6 +43,12 @@ class SuggestionResource(BaseModel):
     report: PlacementReport
 
 
+class SuggestionPage(Page[SuggestionResource]):
+    """The suggestions; `findings` say what of the wish they leave out, or why there are none."""
+
+    findings: list[Finding]
+
+
 def router(catalog: ProfileCatalog, suggestions: LaunchSuggestions) -> APIRouter:
     """Routes over the catalog and the search."""
     routes = APIRouter(tags=["check"])
@@ -49,13 +56,13 @@ def router(catalog: ProfileCatalog, suggestions: LaunchSuggestions) -> APIRouter
     @routes.post("/profiles/{profile_id}/suggest")
     async def suggest_for_profile(
         profile_id: str, question: Annotated[OtherMachine | None, Body()] = None
-    ) -> Page[SuggestionResource]:
+    ) -> SuggestionPage:
         """Profiles that would fit and run best, ranked, for the files and the wishes of this one."""
         stored = catalog.get(profile_id)
         return await _page(stored.profile, stored.revision, question.machine if question else None)
 
     @routes.post("/suggest")
-    async def suggest_for_files(question: Files) -> Page[SuggestionResource]:
+    async def suggest_for_files(question: Files) -> SuggestionPage:
         """The same for files alone."""
         draft = {"method": "none", "draft": {"path": question.draft}} if question.draft else {}
         wish = {
@@ -65,13 +72,14 @@ def router(catalog: ProfileCatalog, suggestions: LaunchSuggestions) -> APIRouter
         }
         return await _page(parse_profile(wish), 0, question.machine)
 
-    async def _page(wish: LaunchProfile, revision: int, machine: MachineBody | None) -> Page[SuggestionResource]:
+    async def _page(wish: LaunchProfile, revision: int, machine: MachineBody | None) -> SuggestionPage:
         found = await suggestions.suggest(wish, revision, machine=machine.value() if machine else None)
-        return Page(
+        return SuggestionPage(
             items=[
                 SuggestionResource(profile=document_of(each.profile), reason=each.reason, report=each.report)
-                for each in found
-            ]
+                for each in found.profiles
+            ],
+            findings=list(found.findings),
         )
 
     return routes

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -13,6 +14,8 @@ from app.settings import Settings
 _CONNECT_SECONDS = 5.0
 # Starting a profile may load for an hour: the answer is awaited as long as the service lives.
 _TIMEOUT = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+# A stream shows a sign of life every 15 seconds: without any the other side is gone.
+_STREAM_TIMEOUT = httpx.Timeout(45, connect=_CONNECT_SECONDS)
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a service may listen on
 
 
@@ -106,6 +109,20 @@ class ServiceClient:
                 for line in response.iter_lines():
                     yield from _delta(line)
         except httpx.HTTPError as failure:
+            raise self._unreachable(failure) from failure
+
+    @contextmanager
+    def stream(self, path: str, headers: Mapping[str, str], parameters: Mapping[str, Any]) -> Iterator[Iterator[bytes]]:
+        """The bytes of a stream of events as they come. A stream that breaks off raises ServiceUnreachable."""
+        try:
+            with self._http.stream(
+                "GET", path, headers=dict(headers), params=dict(parameters), timeout=_STREAM_TIMEOUT
+            ) as response:
+                if response.is_error:
+                    response.read()
+                    raise self._problem(response)
+                yield response.iter_bytes()
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
             raise self._unreachable(failure) from failure
 
     def _answer(

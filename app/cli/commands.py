@@ -1,7 +1,7 @@
 """The commands. Each asks the service and prints; all but `serve` and `demo` are clients of its API."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +10,15 @@ import typer
 from app import __version__
 from app.cli.client import ServiceClient, profile_path
 from app.cli.command_check import CheckSyntax, check_command, read_command_file, show_commands
+from app.cli.diagnose import diagnose
 from app.cli.exit_codes import Exit
 from app.cli.failures import failing_with
+from app.cli.follow import events, logs
 from app.cli.inventory import devices, inspect, models
 from app.cli.loading import print_outcome, start_profile
 from app.cli.options import AsJson, OtherMachine, Profile, Url, open_client, read_machine
 from app.cli.profile_document import check_file, names_a_file, refuse_model_file
+from app.cli.ps import ps
 from app.cli.render import make_console, print_last_lines, print_report, profiles_table
 from app.cli.settings_text import settings_help
 from app.cli.suggest import suggest
@@ -39,7 +42,11 @@ def command_line() -> typer.Typer:
         serve
     )
     commands.command(cls=CheckSyntax)(failing_with(Exit.USAGE)(check))
-    for command in (suggest, start, stop, status, logs, devices, models, inspect, demo):
+    others: tuple[Callable[..., None], ...] = (
+        *(suggest, start, stop, status, ps, logs, events, failing_with(Exit.USAGE)(diagnose)),
+        *(devices, models, inspect, demo),
+    )
+    for command in others:
         commands.command()(command)
     return commands
 
@@ -168,17 +175,6 @@ def status(url: Url = None, as_json: AsJson = False) -> None:
         console.print(profiles_table(profiles, {instance["id"]: instance for instance in instances}))
     else:
         console.print("no profiles yet: POST /profiles, or a file in PACELINE_PROFILES_DIR")
-
-
-def logs(
-    profile: Profile,
-    tail: Annotated[int, typer.Option(min=1, max=2000, help="how many of the last lines")] = 200,
-    url: Url = None,
-) -> None:
-    """Print the last lines of a profile's engine."""
-    with open_client(url) as client:
-        for line in client.get(profile_path(profile, "logs"), tail=tail)["items"]:
-            typer.echo(line)
 
 
 def demo(

@@ -19,7 +19,7 @@ class Exit(IntEnum):
 
 _MEANINGS = {
     Exit.DONE: "done, or the profile may be launched",
-    Exit.REFUSED: "a check refused, a launch failed, or the service answered with a problem",
-    Exit.USAGE: "the command line or a setting is wrong; of `check` every failure to get an answer",
+    Exit.REFUSED: "a check refused, a diagnosis found something, a launch failed, or the service refused",
+    Exit.USAGE: "the command line or a setting is wrong; of `check` and `diagnose` every failure to get an answer",
     Exit.UNREACHABLE: "no service answers at the address",
 }

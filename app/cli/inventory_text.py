@@ -12,6 +12,7 @@ from app.cli.render import bytes_text
 from app.inventory.gguf_cursor import shown
 from app.inventory.model_scan import ModelShape
 from app.inventory.models import ModelFile
+from app.placement.amounts import counted
 
 _NOT_KNOWN = "-"
 _WIDE = 1_000
@@ -27,9 +28,9 @@ def print_devices(console: Console, seen: Mapping[str, Any]) -> None:
     else:
         console.print("no devices: the host computes")
     host = seen["host"]
-    cores = _NOT_KNOWN if host["physical_cores"] is None else host["physical_cores"]
+    cores = f"{_NOT_KNOWN} cores" if host["physical_cores"] is None else counted(host["physical_cores"], "core")
     console.print(
-        f"host: {_bytes(host['available_bytes'])} of {_bytes(host['total_bytes'])} available, {cores} cores",
+        f"host: {_bytes(host['available_bytes'])} of {_bytes(host['total_bytes'])} available, {cores}",
         soft_wrap=True,
     )
     for name, usage in seen["usage"].items():
@@ -89,7 +90,7 @@ def print_model(console: Console, model: ModelFile, shape: ModelShape, bytes_by_
         "name": shape.name or _NOT_KNOWN,
         "kind": shape.kind,
         "architecture": shape.architecture,
-        "size": f"{bytes_text(shape.size_bytes)} in {shape.parts} file{'s' if shape.parts > 1 else ''}",
+        "size": f"{bytes_text(shape.size_bytes)} in {counted(shape.parts, 'file')}",
         "quantisation": shape.quantisation or _NOT_KNOWN,
         "layers": _layers(shape.block_count, shape.nextn_layers),
         "experts": f"{shape.expert_count}, {shape.expert_used_count} used" if shape.expert_count else "none",

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.cli.memory_bars import HOST, Place
+from app.placement.amounts import counted
 
 _NO_DEVICE = "none"
 
@@ -35,7 +36,7 @@ def _guests(report: Mapping[str, Any], place: Place) -> Iterator[str]:
         yield "output"
     device, layers = resolved.get("draft_device"), resolved.get("draft_layers")
     if (HOST if device == _NO_DEVICE else device) == place.name:
-        yield f"{layers} layers of the draft" if isinstance(layers, int) else "draft"
+        yield f"{counted(layers, 'layer')} of the draft" if isinstance(layers, int) else "draft"
 
 
 def _host_only(report: Mapping[str, Any], place: Place, *, has_layers: bool) -> Iterator[str]:
@@ -45,4 +46,4 @@ def _host_only(report: Mapping[str, Any], place: Place, *, has_layers: bool) -> 
     # Devices that share every layer each list them all.
     moved = {(span["first"], span["last"]): span["experts_on_host"] for span in report["layers"]}
     if count := sum(moved.values()):
-        yield f"experts of {count} layers"
+        yield f"experts of {counted(count, 'layer')}"

@@ -51,7 +51,7 @@ def _told(path: Path, document: Any, problems: Sequence[Mapping[str, str]]) -> s
     """The problems of one profile, each with its line where the file is YAML."""
     lines = document.line_of if isinstance(document, YamlDocument) else lambda _: None
     return "\n".join(
-        str(FileProblem(str(path), lines(found["field"]), f"{found['field'] or 'profile'}: {found['message']}"))
+        str(FileProblem.of_field(str(path), lines(found["field"]), found["field"], found["message"]))
         for found in problems
     )
 

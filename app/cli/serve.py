@@ -3,11 +3,14 @@
 import logging
 import os
 import signal
+from collections.abc import Callable
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from app.cli.http_protocol import HttpProtocol
+from app.cli.server import ServiceServer
 from app.cli.startup import StartupWatch
 from app.errors import PacelineError
 from app.main import create_app
@@ -25,11 +28,12 @@ def serve(settings: Settings) -> None:
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     # Its every request would be two lines, one of ours and one of the engine's.
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    watched = StartupWatch(create_app(settings))
+    app = create_app(settings)
+    watched = StartupWatch(app)
     # A terminal that closes is a reason to stop in order, too.
     signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     try:
-        _server_of(watched, settings).run()
+        _server_of(watched, settings, _end_streams(app.state)).run()
     except KeyboardInterrupt:
         # The server has stopped in order, and repeats the signal for whoever wants to know.
         return
@@ -41,10 +45,17 @@ def serve(settings: Settings) -> None:
 
 def server(settings: Settings) -> uvicorn.Server:
     """The one process that serves: its state lives in it, so there is never a second worker."""
-    return _server_of(create_app(settings), settings)
+    app = create_app(settings)
+    return _server_of(app, settings, _end_streams(app.state))
 
 
-def _server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
+def _end_streams(state: Any) -> Callable[[], None]:
+    """What the application has for ending the answers that go on for ever."""
+    end_streams: Callable[[], None] = getattr(state, "end_streams", lambda: None)
+    return end_streams
+
+
+def _server_of(app: ASGIApp, settings: Settings, end_streams: Callable[[], None]) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         host=settings.host,
@@ -57,4 +68,4 @@ def _server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
         # Streams that outlast the drain are cut: their engines end then too.
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )
-    return uvicorn.Server(config)
+    return ServiceServer(config, end_streams)

@@ -10,10 +10,8 @@ import yaml
 from app.cli.exit_codes import Exit
 from app.cli.memory_picture import print_memory
 from app.cli.options import AsJson, OtherMachine, Url, open_client, read_machine
-from app.cli.render import make_console
+from app.cli.render import make_console, print_findings
 from app.profiles.profile import parse_profile
-
-_NOTHING = "nothing that was tried fits: a smaller file of the model would, or a machine with more memory"
 
 
 def suggest(
@@ -37,7 +35,8 @@ def suggest(
             print_memory(console, item["report"])
             typer.echo(f"{document(item['profile'])}")
         if not found["items"]:
-            console.print(_NOTHING, soft_wrap=True)
+            console.print("nothing is suggested")
+        print_findings(console, found["findings"])
     if not found["items"]:
         raise typer.Exit(Exit.REFUSED)
 

@@ -1,18 +1,20 @@
 """GET /devices: a machine that a check takes, live figures, and who holds what."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from fixtures.cards import GIB, RTX_4090, card, driver, listed
 
-from app.api.check import MachineBody
 from app.api.devices import router
+from app.api.machine_body import MachineBody
 from app.errors import EngineNotFound
 from app.identifiers import id_text
+from app.instances.evidence import DeviceSample
 from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState
 from app.inventory.devices import Device, Host
@@ -47,6 +49,7 @@ def answer(
     *,
     records: Sequence[InstanceRecord] = (),
     reserved: Mapping[str, int] | None = None,
+    samples: Mapping[str, Sequence[DeviceSample]] | None = None,
 ) -> dict[str, Any]:
     async def known_devices() -> Sequence[Device]:
         if isinstance(devices, EngineNotFound):
@@ -66,9 +69,9 @@ def answer(
         ours=lambda: {record.pid for record in records if record.pid},
     )  # fmt: skip
     app = FastAPI()
-    app.include_router(router(reader, lambda: records, lambda: reserved or {}))
+    app.include_router(router(reader, lambda: records, lambda: reserved or {}, lambda: samples or {}))
     with TestClient(app) as client:
-        got = client.get("/devices")
+        got = client.get("/devices", params={} if samples is None else {"history": True})
     assert got.status_code == 200
     document: dict[str, Any] = got.json()
     return document
@@ -110,6 +113,21 @@ def test_a_machine_with_its_live_figures_and_their_users() -> None:
         "unlisted": [],
         "problems": [],
     }  # fmt: skip
+
+
+def test_the_last_looks_are_told_on_request() -> None:
+    now = time.monotonic()
+    looks = [DeviceSample(now - 2, 0.25, GIB, 2 * GIB), DeviceSample(now - 1, None, None, None, 80.5, 60, ("idle",))]
+    seen = answer([listed("CUDA0")], driver(CARD), samples={"CUDA0": looks})
+    first, second = seen["history"]["CUDA0"]
+    age = datetime.now(UTC) - datetime.fromisoformat(first.pop("at"))
+    assert timedelta(seconds=2) <= age < timedelta(seconds=30)
+    assert first == {
+        "busy_rate": 0.25, "free_bytes": GIB, "total_bytes": 2 * GIB, "power_watts": None, "temperature_celsius": None,
+        "throttle_reasons": [],
+    }  # fmt: skip
+    assert (second["busy_rate"], second["power_watts"], second["throttle_reasons"]) == (None, 80.5, ["idle"])
+    assert seen["live"]["CUDA0"]["power_watts"] == 321.5
 
 
 def test_devices_and_host_are_what_a_check_takes() -> None:

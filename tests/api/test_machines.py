@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.api.check import MachineBody
+from app.api.machine_body import MachineBody
 from app.inventory.devices import Machine
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "machines"

@@ -79,6 +79,44 @@ def test_a_profile_s_wishes_are_kept(service: Service, tiny: TinyModels) -> None
     assert first["speculation"]["draft_tokens_max"] == 2
 
 
+def findings(service: Service, path: str, body: dict[str, Any] | None = None) -> tuple[int, list[dict[str, Any]]]:
+    """How many profiles are suggested, and what is said beside them."""
+    answer = service.client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    page = answer.json()
+    assert set(page) == {"items", "next_cursor", "findings"}
+    for finding in page["findings"]:
+        assert {"rule", "severity", "message", "expected", "observed", "evidence", "fixes"} <= set(finding)
+        assert finding["severity"] == ("warning" if page["items"] else "error")
+    return len(page["items"]), page["findings"]
+
+
+def test_an_answer_without_profiles_has_a_reason(service: Service, tiny: TinyModels) -> None:
+    count, (found,) = findings(service, "/suggest", {"target": tiny.dspark.name})
+    assert (count, found["rule"]) == (0, "target-is-a-drafter")
+    small = {"devices": [], "host": {"total_bytes": 1 << 20, "available_bytes": 1 << 20}}
+    count, (found,) = findings(service, "/suggest", {"target": tiny.dense_target.name, "machine": small})
+    assert (count, found["rule"]) == (0, "nothing-fits")
+    assert "the host lacks" in found["message"]
+
+
+def test_what_of_the_wish_is_left_out_has_one_too(service: Service, tiny: TinyModels) -> None:
+    same = {"target": tiny.dense_target.name, "draft": tiny.dense_target.name}
+    count, (found,) = findings(service, "/suggest", same)
+    assert (count > 0, found["rule"]) == (True, "draft-is-target")
+    service.add({"id": "heads", "target": {"path": tiny.dense_target.name}, "speculation": {"method": "mtp"}})
+    count, (found,) = findings(service, "/profiles/heads/suggest")
+    assert (count > 0, found["rule"]) == (True, "mtp-absent")
+    assert findings(service, "/suggest", {"target": tiny.dense_target.name, "draft": tiny.draft.name})[1] == []
+
+
+def test_what_its_own_check_refuses_is_not_passed_over(service: Service, tiny: TinyModels) -> None:
+    """The search knows nothing of extra arguments."""
+    service.add({"id": "flags", "target": {"path": tiny.dense_target.name}, "extra_args": ["--no-such-flag"]})
+    count, (found,) = findings(service, "/profiles/flags/suggest")
+    assert (count, found["rule"]) == (0, "flag-unknown")
+
+
 def test_what_cannot_be_answered_says_why(service: Service, tiny: TinyModels) -> None:
     assert service.client.post("/profiles/absent/suggest").status_code == 404
     missing = service.client.post("/suggest", json={"target": "absent.gguf"})

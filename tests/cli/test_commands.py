@@ -86,6 +86,7 @@ def test_a_profile_file_is_checked_without_being_stored(service: Service, tmp_pa
         ("id: [", "p.yaml:1: not valid YAML"),
         ("", "p.yaml holds no profile"),
         ("id: x\ntarget: {path: a.gguf}\nthreads: 2\n", "paceline: p.yaml:3: threads: unknown field\n"),
+        ("target: {path: a.gguf}\nid: 7\n", "p.yaml:2: id: Input should be a valid string: put it in quotes\n"),
     ],
 )
 def test_a_bad_profile_file_is_named(service: Service, tmp_path: Path, text: str, said: str) -> None:

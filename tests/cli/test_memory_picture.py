@@ -322,3 +322,17 @@ def test_shares_use_every_column_and_hide_nothing_that_has_room(parts: list[int]
     assert all(width == 0 for size, width in zip(parts, widths, strict=True) if not size)
     if columns >= len(parts):
         assert all(width > 0 for size, width in zip(parts, widths, strict=True) if size)
+
+
+def test_one_layer_is_one() -> None:
+    shown = report(
+        [device("CUDA0", total_mib=4096, free_mib=4096, weights=1024)],
+        host(available_mib=8192, weights=512),
+        [("CUDA0", 0, 0, 1)],
+        output_device="CUDA0",
+        draft_device="CUDA0",
+        draft_layers=1,
+    )
+    lines = [line.plain.strip() for line in memory_lines(shown, 80)]
+    assert "layer 0, output, 1 layer of the draft; experts of 1 on the host" in lines
+    assert "input embeddings; experts of 1 layer" in lines

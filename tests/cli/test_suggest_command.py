@@ -24,6 +24,25 @@ def test_each_suggestion_is_a_profile_to_keep(service: Service, tiny: TinyModels
     assert len(told["items"]) > 1
 
 
+def test_what_is_left_out_is_said(service: Service, tiny: TinyModels, tmp_path: Path) -> None:
+    files = (tiny.dense_target.name, tiny.dense_target.name)
+    asked = paceline("suggest", *files, "--url", service.base_url, cwd=tmp_path)
+    assert asked.code == Exit.DONE
+    assert asked.out.startswith("1. ")
+    assert "warning draft-is-target" in asked.out
+    assert "slower than no draft" in " ".join(asked.out.split())
+
+
+def test_nothing_has_a_reason_and_is_a_refusal(service: Service, tiny: TinyModels, tmp_path: Path) -> None:
+    asked = paceline("suggest", tiny.dspark.name, "--url", service.base_url, cwd=tmp_path)
+    assert asked.code == Exit.REFUSED
+    assert asked.out.startswith("nothing is suggested\n")
+    assert "error   target-is-a-drafter" in asked.out
+    told = paceline("suggest", tiny.dspark.name, "--url", service.base_url, "--json", cwd=tmp_path)
+    assert told.code == Exit.REFUSED
+    assert [found["rule"] for found in json.loads(told.out)["findings"]] == ["target-is-a-drafter"]
+
+
 def test_a_document_says_what_is_no_default_and_no_more() -> None:
     profile = parse_profile({"id": "a", "target": {"path": "a.gguf"}, "context": {"size": 4096, "k_type": "q8_0"}})
     text = document(document_of(profile))

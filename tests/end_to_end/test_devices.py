@@ -55,7 +55,9 @@ def two_cards(tiny: TinyModels, nvml_library: Path) -> Iterator[TwoCards]:
         QUIET.write(scenario)
         for name, value in stub_environment(nvml_library, scenario).items():
             patch.setenv(name, value)
-        with served_process(settings_for(folder, tiny.dense_target.parent, engine=str(engine))) as process:
+        # These cards do not follow what runs: nothing is ever on its way back.
+        settings = settings_for(folder, tiny.dense_target.parent, engine=str(engine), memory_return_seconds=0)
+        with served_process(settings) as process:
             yield TwoCards(process.service, scenario)
 
 

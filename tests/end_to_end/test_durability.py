@@ -111,7 +111,7 @@ def test_a_term_ends_in_order(folder: Path, ending: signal.Signals) -> None:
 
     with running_service(_settings(folder)) as service:
         earlier = service.instance(instance["id"])
-        assert (earlier["state"], earlier["reason"], earlier["exit_code"]) == ("stopped", None, 0)
+        assert (earlier["state"], earlier["reason"], earlier["exit_code"]) == ("stopped", "service-stopped", 0)
         assert earlier["stopped_at"]
         rows = service.client.get("/requests").json()["items"]
         assert [row["outcome"] for row in rows if row["id"] == done_id] == ["completed"]

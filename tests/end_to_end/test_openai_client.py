@@ -37,6 +37,7 @@ def client(service: Service, tiny: TinyModels) -> Iterator[openai.OpenAI]:
         }
     )
     service.add({"id": "asleep", "target": {"path": tiny.dense_target.name}})
+    service.add({"id": "lost", "target": {"path": "lost.gguf"}})
     service.start(MODEL)
     with openai.OpenAI(
         base_url=f"{service.base_url}/v1", api_key="unused", max_retries=0, timeout=DEADLINE_SECONDS
@@ -116,11 +117,18 @@ def test_an_unknown_model(client: openai.OpenAI) -> None:
         assert name in caught.value.message
 
 
-def test_a_model_that_does_not_run(client: openai.OpenAI) -> None:
+def test_a_model_that_does_not_run_yet(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model="asleep", messages=MESSAGES, max_tokens=TOKENS)
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == TOKENS
+
+
+def test_a_model_that_cannot_be_placed(client: openai.OpenAI) -> None:
     with pytest.raises(openai.APIStatusError) as caught:
-        client.chat.completions.create(model="asleep", messages=MESSAGES)
+        client.chat.completions.create(model="lost", messages=MESSAGES)
     assert caught.value.status_code == 503
-    assert caught.value.code == "profile_not_running"
+    assert caught.value.code == "launch_refused"
+    assert "target-unreadable" in caught.value.message
     assert int(caught.value.response.headers["retry-after"]) > 0
 
 

@@ -197,6 +197,7 @@ def test_two_starts_are_never_promised_the_same_bytes(planned: Service) -> None:
             "target": {"path": "dense.gguf"},
             "placement": {"devices": ["RPC0"]},
             "context": {"threads": 1},
+            "serving": {"pinned": True},
         }
     )
     planned.start("holder")

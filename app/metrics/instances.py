@@ -1,0 +1,68 @@
+"""What the instances are at this moment, and how often some had to go: series that are read when somebody asks."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from app.instances.diagnosis import DEGRADATIONS
+from app.instances.facts import ResidencyEvicted
+from app.instances.record import InstanceRecord
+from app.profiles.catalog import ProfileDeleted
+
+
+class InstancesCollector(Collector):
+    """`records` gives the newest life of each profile; those that have ended hold nothing and are not degraded."""
+
+    def __init__(self, records: Callable[[], Sequence[InstanceRecord]]) -> None:
+        self._records = records
+        self._evictions: Counter[str] = Counter()
+
+    def on_evicted(self, event: ResidencyEvicted) -> None:
+        """Some instances made room."""
+        self._evictions.update(event.evicted_profile_ids)
+
+    def on_profile_deleted(self, event: ProfileDeleted) -> None:
+        """A profile that is gone takes its series along."""
+        self._evictions.pop(event.profile_id, None)
+
+    def collect(self) -> Iterable[Metric]:
+        """The series of this moment."""
+        memory = GaugeMetricFamily(
+            "paceline_instance_memory_bytes",
+            "What a living instance takes, as planned and as its engine told.",
+            labels=("profile", "device", "term", "source"),
+        )
+        degraded = GaugeMetricFamily(
+            "paceline_instance_degraded",
+            "1 where a living instance has the degradation, else 0.",
+            labels=("profile", "degradation"),
+        )
+        leases = GaugeMetricFamily(
+            "paceline_instance_leases", "Requests that hold a living instance.", labels=("profile",)
+        )
+        queued = GaugeMetricFamily(
+            "paceline_instance_queued", "Requests that wait for the profile to be ready.", labels=("profile",)
+        )
+        evictions = CounterMetricFamily(
+            "paceline_residency_evictions",
+            "Instances that ended to make room for another profile.",
+            labels=("profile",),
+        )
+        for record in self._records():
+            queued.add_metric([record.profile_id], record.queued)
+            if record.state.is_terminal:
+                continue
+            leases.add_metric([record.profile_id], record.leases)
+            for degradation in sorted(DEGRADATIONS):
+                degraded.add_metric([record.profile_id, degradation], degradation in record.degradations)
+            for source, devices in record.memory.items():
+                for device, terms in devices.items():
+                    for term, n_bytes in terms.items():
+                        if n_bytes:
+                            memory.add_metric([record.profile_id, device, term, source], n_bytes)
+        for profile_id, count in sorted(self._evictions.items()):
+            evictions.add_metric([profile_id], count)
+        yield from (memory, degraded, leases, queued, evictions)
