@@ -32,12 +32,14 @@
     |   |-- BodyTooLarge
     |   |-- ModelNotNamed
     |   |-- ModelUnknown
+    |   |-- NoProfileFits            `auto` was asked for, and none of the profiles can take the request
     |   |-- ProfileNotRunning
     |   |-- QueueFull                too many requests wait for a profile already
     |   |-- QueueTimedOut            the profile was not ready in the time that a request waits
     |   |-- UpstreamFailed           the engine broke off, or cannot be reached
     |   `-- RequestCancelled         somebody cancelled it (proxy/exchange.py)
     |-- RequestNotFound              no such recorded request
+    |-- RequestOver                  it has ended, so it cannot be cancelled
     |-- QueryInvalid                 filters or groups that cannot be answered (telemetry/queries.py)
     `-- AccessDenied                 key missing, wrong, or without the right
 
@@ -225,6 +227,12 @@ class ModelUnknown(RequestError):
     code = "model-unknown"
 
 
+class NoProfileFits(RequestError):
+    """`auto` was asked for, and none of the profiles can take the request."""
+
+    code = "no-profile-fits"
+
+
 class ProfileNotRunning(RequestError):
     """The profile has no instance that takes requests now."""
 
@@ -253,6 +261,12 @@ class RequestNotFound(PacelineError):
     """No recorded request has that id."""
 
     code = "request-not-found"
+
+
+class RequestOver(PacelineError):
+    """The request has ended already."""
+
+    code = "request-over"
 
 
 class AccessDenied(PacelineError):

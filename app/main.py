@@ -28,6 +28,7 @@ from app.api import profiles as profiles_api
 from app.api import requests as requests_api
 from app.api import suggest as suggest_api
 from app.api import system as system_api
+from app.api.active_requests import RelayedRequests
 from app.api.event_feed import EventFeed
 from app.api.gate import Gate
 from app.database import Database
@@ -183,7 +184,7 @@ def create_app(settings: Settings) -> FastAPI:
         diagnosis_api.router(diagnosis_of(checkup, supervisor.roster, archive, catalog)),
         log_stream_api.router(outputs, catalog.get),
         events_api.router(event_feed.feed),
-        requests_api.router(database),
+        requests_api.router(database, RelayedRequests(relay)),
         metrics_api.router(registry),
         system_api.router(database, probe, files.problems),
     ):

@@ -37,6 +37,7 @@ _STATUS: dict[type[PacelineError], int] = {
     errors.BodyTooLarge: 413,
     errors.ModelNotNamed: 400,
     errors.ModelUnknown: 404,
+    errors.NoProfileFits: 400,
     errors.ProfileNotRunning: 503,
     errors.QueueFull: 429,
     errors.QueueTimedOut: 429,
@@ -44,6 +45,7 @@ _STATUS: dict[type[PacelineError], int] = {
     # As nginx says "client closed request"; only the one who cancelled can still be listening.
     RequestCancelled: 499,
     errors.RequestNotFound: 404,
+    errors.RequestOver: 409,
     errors.DatabaseUnavailable: 503,
     QueryInvalid: 422,
 }

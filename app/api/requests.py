@@ -1,16 +1,18 @@
 """GET /requests, GET /requests/{id} and GET /stats: what was recorded of finished requests."""
 
+import asyncio
 import re
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict
 
 from app.api.resources import Page
 from app.database import Database
+from app.errors import RequestOver
 from app.telemetry.queries import QueryInvalid, RequestFilters, get_request, list_requests
 from app.telemetry.stats import StatsRow, stats
 
@@ -18,7 +20,7 @@ _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\
 
 
 class RequestResource(BaseModel):
-    """One recorded request. Null means not reported, or not applicable; never zero."""
+    """One recorded request. Null means not reported, or not applicable; never zero. In flight it has no outcome."""
 
     id: str
     started_at: datetime
@@ -32,7 +34,7 @@ class RequestResource(BaseModel):
     route_reason: str | None
     endpoint: str
     stream: bool
-    outcome: str
+    outcome: str | None
     status_code: int | None
     error: str | None
     queue_seconds: float | None
@@ -85,20 +87,43 @@ class StatsResource(BaseModel):
     time_to_first_token_seconds: PercentilesResource | None
 
 
-def router(database: Database) -> APIRouter:
-    """What `database` holds of finished requests."""
+class ActiveRequests(Protocol):
+    """The requests in flight."""
+
+    def list(self) -> Sequence[RequestResource]:
+        """All of them, newest first."""
+
+    def cancel(self, identifier: str) -> RequestResource | None:
+        """End one, by its id or its client's; None where no such request is in flight."""
+
+
+def router(database: Database, active: ActiveRequests) -> APIRouter:
+    """What `database` holds of finished requests, and those in flight."""
     routes = APIRouter(tags=["requests"])
 
-    @routes.get("/requests", dependencies=[_only("limit", "cursor")])
-    def read_requests(
+    @routes.get("/requests", dependencies=[_only("state", "limit", "cursor")])
+    async def read_requests(
         chosen: Annotated[RequestFilters, Depends(_filters)],
+        state: Annotated[Literal["active"] | None, Query(description="`active`: those in flight")] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
         cursor: str | None = None,
     ) -> Page[RequestResource]:
-        """Recorded requests, newest first."""
-        with database.read() as session:
-            page = list_requests(session, chosen, limit, cursor)
-        return Page(items=[RequestResource(**asdict(record)) for record in page.items], next_cursor=page.next_cursor)
+        """Recorded requests, newest first; or those in flight, of all profiles or of one."""
+        if state == "active":
+            if cursor is not None or replace(chosen, profile=None) != RequestFilters():
+                raise QueryInvalid("state", "those in flight can be chosen by `profile` only")
+            found = [each for each in active.list() if chosen.profile in (None, each.profile_id)]
+            return Page(items=found[:limit])
+        return await asyncio.to_thread(_page, database, chosen, limit, cursor)
+
+    @routes.post("/requests/{identifier}/cancel", status_code=202)
+    async def cancel_request(identifier: str) -> RequestResource:
+        """End a request in flight: its client is told so, and the engine stops. 409 where it has ended already."""
+        cancelled = active.cancel(identifier)
+        if cancelled is None:
+            await asyncio.to_thread(_recorded, database, identifier)
+            raise RequestOver(f"request {identifier!r} has ended already")
+        return cancelled
 
     @routes.get("/requests/{identifier}")
     def read_request(identifier: str) -> RequestResource:
@@ -117,6 +142,18 @@ def router(database: Database) -> APIRouter:
         return Page(items=[_stats_resource(row) for row in rows])
 
     return routes
+
+
+def _page(database: Database, chosen: RequestFilters, limit: int, cursor: str | None) -> Page[RequestResource]:
+    with database.read() as session:
+        page = list_requests(session, chosen, limit, cursor)
+    return Page(items=[RequestResource(**asdict(record)) for record in page.items], next_cursor=page.next_cursor)
+
+
+def _recorded(database: Database, identifier: str) -> None:
+    """Raises RequestNotFound."""
+    with database.read() as session:
+        get_request(session, identifier)
 
 
 def _filters(

@@ -10,6 +10,7 @@ from fakes.finished_requests import DRAFTED, finished, rejected
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from fixtures.lives import INSTANCE_ID, life
+from fixtures.no_requests import NoneActive
 from fixtures.opened_stream import OpenedStream, opened
 
 from app.api.event_feed import EventFeed, EventName
@@ -135,7 +136,7 @@ async def test_a_request_is_told_as_its_row_will_be(tmp_path: Path) -> None:
         told = await stream.take(3)
     await recorder.flush()
     rows = FastAPI()
-    rows.include_router(requests_router(database))
+    rows.include_router(requests_router(database, NoneActive()))
     items = TestClient(rows).get("/requests").json()["items"]
     database.close()
     assert [event.name for event in told] == ["request.finished"] * 3

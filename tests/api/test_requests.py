@@ -8,6 +8,7 @@ import pytest
 from fakes.finished_requests import INSTANCE_ID, PLAIN_CONTEXT, UNDRAFTED, finished, rejected
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from fixtures.no_requests import NoneActive
 
 from app.api.problems import install
 from app.api.requests import router
@@ -33,7 +34,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     record(database, EVENTS)
     app = FastAPI()
     install(app)
-    app.include_router(router(database))
+    app.include_router(router(database, NoneActive()))
     yield TestClient(app)
     database.close()
 

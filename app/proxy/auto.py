@@ -1,0 +1,103 @@
+"""`model: "auto"`: which profile a request goes to where it names none of its own. Pure.
+
+Among those that can take the request: what is loaded before what is not, then the fastest for its category by what was
+recorded. A category with few requests says little, so its speed is drawn towards that of all requests of the profile.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.errors import NoProfileFits
+from app.proxy.categories import Category
+
+AUTO: Final = "auto"
+# So many requests of a category weigh as much as all that is known of the profile beside them.
+_PRIOR_REQUESTS: Final = 10.0
+# Seldom does a token take fewer bytes of a request: an estimate on the safe side for what fits into a context.
+BYTES_PER_TOKEN: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Counts of recorded requests: tokens after the first of each, and the seconds they took."""
+
+    requests: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens per second; None where nothing was recorded."""
+        return self.tokens / self.seconds if self.seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A profile that may be chosen. `context_per_slot` is None where it is not known before a launch."""
+
+    profile_id: str
+    is_ready: bool
+    is_blocked: bool = False
+    context_per_slot: int | None = None
+    takes_images: bool = False
+    overall: Speed = Speed()
+    by_category: Mapping[Category, Speed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request needs; `tokens` estimates its prompt and the answer that it asks for."""
+
+    category: Category
+    tokens: int = 0
+    has_images: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A profile, and in a few words why; they go into a header and into the row."""
+
+    profile_id: str
+    reason: str
+
+
+def choose_auto(wanted: Wanted, candidates: Sequence[Candidate]) -> Choice:
+    """The best candidate. Raises NoProfileFits that says why none will do."""
+    able = [each for each in candidates if _lacks(wanted, each) is None]
+    if not able:
+        reasons = "; ".join(f"{each.profile_id}: {_lacks(wanted, each)}" for each in candidates) or "there are none"
+        raise NoProfileFits(f'no profile can take this request for "auto": {reasons}')
+    loaded = [each for each in able if each.is_ready]
+    best = max(
+        loaded or able, key=lambda each: (estimated_rate(wanted.category, each) or 0.0, _reversed(each.profile_id))
+    )
+    rate = estimated_rate(wanted.category, best)
+    speed = "no speed recorded" if rate is None else f"{rate:.1f} tokens/s"
+    among = "of those loaded" if loaded else "none loaded"
+    return Choice(best.profile_id, f"auto: {wanted.category.value}, {speed}, {among}")
+
+
+def estimated_rate(category: Category, candidate: Candidate) -> float | None:
+    """Tokens per second for a category, drawn towards the profile's overall figure while samples are few."""
+    overall, own = candidate.overall.rate, candidate.by_category.get(category, Speed())
+    if own.rate is None:
+        return overall
+    if overall is None:
+        return own.rate
+    return (own.requests * own.rate + _PRIOR_REQUESTS * overall) / (own.requests + _PRIOR_REQUESTS)
+
+
+def _lacks(wanted: Wanted, candidate: Candidate) -> str | None:
+    if candidate.is_blocked:
+        return "it does not start"
+    if wanted.has_images and not candidate.takes_images:
+        return "it has no projector for images"
+    if candidate.context_per_slot is not None and wanted.tokens > candidate.context_per_slot:
+        return f"its context of {candidate.context_per_slot} tokens is too short for about {wanted.tokens}"
+    return None
+
+
+def _reversed(text: str) -> tuple[int, ...]:
+    """Of equals the first in the alphabet."""
+    return tuple(-ord(character) for character in text)

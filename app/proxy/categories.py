@@ -1,0 +1,125 @@
+"""What kind of work a request asks for: the six tasks of Spec-Bench, `code`, and `other`. Pure, and cheap.
+
+Drafts that shine on one kind are useless on another, so speeds are told by kind. A client may say the category itself;
+else it is guessed from the last turn of the user, by the words in it. No text is kept.
+"""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+# The task stands at the beginning or at the end of a turn; what lies between is material.
+_HEAD_CHARACTERS: Final = 400
+_TAIL_CHARACTERS: Final = 300
+_LONG_CHARACTERS: Final = 1200
+_SHORT_CHARACTERS: Final = 300
+
+
+class Category(StrEnum):
+    """Names as Spec-Bench has them, and two more."""
+
+    MULTI_TURN = "multi_turn"
+    TRANSLATION = "translation"
+    SUMMARIZATION = "summarization"
+    QA = "qa"
+    MATH_REASONING = "math_reasoning"
+    RAG = "rag"
+    CODE = "code"
+    OTHER = "other"
+
+
+_TRANSLATION: Final = frozenset(
+    "translate translation translating übersetze übersetzen übersetzung traduire traduis traduisez traduction traduce "
+    "traducir traducción traduzir traduza".split()
+)
+_SUMMARIZATION: Final = frozenset(
+    "summary summaries summarise summarize summarising summarizing tldr takeaways zusammenfassung zusammenfassen "
+    "résumé résume résumer résumez resumen resumir".split()
+)
+_CODE: Final = frozenset(
+    "python javascript typescript rust golang java kotlin swift php ruby sql bash regex html css json yaml refactor "
+    "debug traceback stacktrace compiler compile unittest pytest git diff api endpoint dockerfile".split()
+)
+_CODE_MARKS: Final = (
+    "```",
+    "c++",
+    "c#",
+    "#include",
+    "def ",
+    "class ",
+    "function ",
+    "select * ",
+    "import ",
+    "</",
+    "=> {",
+)
+_CODE_ORDERS: Final = frozenset("function script program class query code test tests method".split())
+_ORDERS: Final = frozenset("write fix implement complete add optimise optimize".split())
+_MATH: Final = frozenset(
+    "solve calculate compute evaluate integrate differentiate prove simplify equation derivative integral probability "
+    "percent percentage remainder triangle polynomial".split()
+)
+_MATH_MARKS: Final = ("how many", "how much", "\\frac", "\\sqrt", "\\sum", "\\int")
+_SUM: Final = re.compile(r"\d ?[-+*/^=\u00d7\u00f7] ?\d")
+_MATERIAL_MARKS: Final = (
+    "context:", "context [", "passage:", "passages:", "passages.", "document:", "documents:", "source:", "sources:",
+    "excerpt:", "excerpts:", "search results:", "<context", "<document", "<passage", "<source", "according to the text",
+    "according to the passage", "according to the document", "according to the context", "based on the context",
+    "based on the passage", "based on the document", "based on the text", "based only on", "based solely on",
+)  # fmt: skip
+_QUESTION: Final = frozenset(
+    "who what when where which why how is are was were do does did can could should would will wer wann wo welche "
+    "warum wie ist qui que quand où pourquoi comment qué quién cuándo dónde".split()
+)
+_WORD: Final = re.compile(r"\w+")
+
+
+def categorise(user_turns: Sequence[str]) -> Category:
+    """The category of a request from its user's turns, the last one last; `other` where nothing tells."""
+    last = user_turns[-1].strip() if user_turns else ""
+    if not last:
+        return Category.OTHER
+    task = last
+    if len(last) > _HEAD_CHARACTERS + _TAIL_CHARACTERS:
+        task = f"{last[:_HEAD_CHARACTERS]}\n{last[-_TAIL_CHARACTERS:]}"
+    told = _told(task.lower(), len(last))
+    if told is not None:
+        return told
+    asks = task.endswith(("?", "\uff1f")) or _first_word(task) in _QUESTION
+    if asks and len(last) > _LONG_CHARACTERS:
+        return Category.RAG
+    if len(user_turns) > 1:
+        return Category.MULTI_TURN
+    return Category.QA if asks and len(last) <= _SHORT_CHARACTERS else Category.OTHER
+
+
+def _told(task: str, turn_characters: int) -> Category | None:
+    """What the words of a task say by themselves, the most telling first."""
+    words = frozenset(_WORD.findall(task))
+    has_material = turn_characters > _SHORT_CHARACTERS and any(mark in task for mark in _MATERIAL_MARKS)
+    orders_code = not words.isdisjoint(_ORDERS) and not words.isdisjoint(_CODE_ORDERS)
+    signs = (
+        (Category.TRANSLATION, not words.isdisjoint(_TRANSLATION)),
+        (Category.SUMMARIZATION, not words.isdisjoint(_SUMMARIZATION) or "tl;dr" in task),
+        (Category.RAG, has_material),
+        (Category.CODE, orders_code or not words.isdisjoint(_CODE) or any(mark in task for mark in _CODE_MARKS)),
+        (
+            Category.MATH_REASONING,
+            not words.isdisjoint(_MATH) or any(mark in task for mark in _MATH_MARKS) or _SUM.search(task) is not None,
+        ),
+    )
+    return next((category for category, holds in signs if holds), None)
+
+
+def _first_word(task: str) -> str:
+    found = _WORD.search(task)
+    return found.group().lower() if found else ""
+
+
+def said_category(text: str | None) -> Category | None:
+    """What a client says itself; None where it is no category."""
+    try:
+        return Category(text.strip().lower()) if text else None
+    except ValueError:
+        return None
