@@ -1,51 +1,75 @@
-"""Keys: what a request shows, and whether it may do what it asks."""
+"""The gatekeeper: what a request shows, and whether it may do what it asks."""
 
-import hmac
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import sha256
 
+from app.access.key import Key, KeyKind
+from app.access.key_book import KeyBook
+from app.access.refusals import Refusal
 from app.errors import AccessDenied, SettingsInvalid
 from app.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+_HEALTH = "/health"
+# Shorter ones that people think of can be guessed, however much the tries are slowed.
+_CONFIGURED_LEAST_CHARACTERS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Gatekeeper:
-    """Knows the hash of the admin key, or that none is configured (then everything is open).
+    """Lets requests pass by the keys of the book; with no key in it everything is open. `open_paths` need none."""
 
-    `open_paths` need no key.
-    """
-
-    admin_digest: bytes | None
+    book: KeyBook
     open_paths: frozenset[str] = frozenset()
 
-    def admit(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Let a request pass, or raise AccessDenied (`status` 401). Any wrong key takes the same time."""
-        if self.admin_digest is None or path in self.open_paths:
-            return
+    def admit(self, path: str, headers: Iterable[tuple[bytes, bytes]], *, is_inference: bool) -> Key | None:
+        """Let a request pass, or raise AccessDenied. Returns the key, None where none was needed.
+
+        `status` is 401 where there is no key that counts, 403 where it does not permit this; `reason` is a Refusal.
+        """
+        if path in self.open_paths or self.book.is_empty:
+            return None
         shown = shown_key(headers)
         if shown is None:
-            raise AccessDenied("a key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`", status=401)
-        if not hmac.compare_digest(_digest(shown), self.admin_digest):
-            raise AccessDenied("the key is not known", status=401)
+            raise AccessDenied(
+                "a key is needed: send `Authorization: Bearer KEY` or `x-api-key: KEY`",
+                status=401,
+                reason=Refusal.MISSING.value,
+            )
+        key = self.book.recognise(shown)
+        if key.kind is not KeyKind.ADMIN and not is_inference and path != _HEALTH:
+            raise AccessDenied(
+                f"the key {key.name!r} is for inference only: this takes an admin key",
+                status=403,
+                reason=Refusal.NOT_PERMITTED.value,
+            )
+        return key
 
 
-def gatekeeper(settings: Settings) -> Gatekeeper:
-    """The gatekeeper for these settings.
-
-    Raises SettingsInvalid where the service would be reachable beyond loopback without any key.
-    """
-    key = settings.read_admin_key()
-    if key is None and not settings.listens_on_loopback and not settings.allow_unauthenticated:
-        raise SettingsInvalid(
-            f"PACELINE_HOST {settings.host} can be reached from other machines and no key is configured: "
-            "set PACELINE_ADMIN_KEY or PACELINE_ADMIN_KEY_FILE, or PACELINE_ALLOW_UNAUTHENTICATED=true"
-        )
+def gatekeeper(settings: Settings, book: KeyBook) -> Gatekeeper:
+    """The gatekeeper for these settings."""
     open_to_all = settings.listens_on_loopback or settings.metrics_public
-    return Gatekeeper(
-        admin_digest=_digest(key.encode()) if key is not None else None,
-        open_paths=frozenset({"/health", "/metrics"}) if open_to_all else frozenset(),
-    )
+    return Gatekeeper(book, frozenset({_HEALTH, "/metrics"}) if open_to_all else frozenset())
+
+
+def demand_keys(settings: Settings, book: KeyBook) -> None:
+    """Raise SettingsInvalid where the service would be reachable beyond loopback without any key."""
+    configured = settings.read_admin_key()
+    if configured is not None and len(configured) < _CONFIGURED_LEAST_CHARACTERS:
+        _log.warning("the configured admin key is short enough to be guessed: `openssl rand -hex 32` makes a good one")
+    if book.is_empty and not may_be_without_keys(settings):
+        raise SettingsInvalid(
+            f"PACELINE_HOST {settings.host} can be reached from other machines and there is no key: set "
+            "PACELINE_ADMIN_KEY or PACELINE_ADMIN_KEY_FILE, or run `paceline keys make NAME --admin` while it listens "
+            "on loopback, or set PACELINE_ALLOW_UNAUTHENTICATED=true"
+        )
+
+
+def may_be_without_keys(settings: Settings) -> bool:
+    """Whether these settings let the service be open."""
+    return settings.listens_on_loopback or settings.allow_unauthenticated
 
 
 def shown_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
@@ -56,7 +80,3 @@ def shown_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
         if name == b"x-api-key":
             return value.strip()
     return None
-
-
-def _digest(key: bytes) -> bytes:
-    return sha256(key).digest()

@@ -6,10 +6,11 @@ from a foreign Origin. Programs send no Origin and are not concerned.
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from app.access.refusals import Refusal
 from app.errors import AccessDenied
 from app.settings import Settings
 
@@ -18,25 +19,43 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class OriginGuard:
-    """Which Host and Origin may come in. `is_needed` is False where a key is asked: a foreign page has none."""
+    """Which Host and Origin may come in. Where keys are asked for everything may: a foreign page has none.
 
-    is_needed: bool
+    `trusted_origins` are the pages that CORS lets read answers, too.
+    """
+
+    asks_keys: Callable[[], bool]
     any_host: bool
     trusted_hosts: frozenset[str]
+    trusted_origins: frozenset[str] = frozenset()
 
-    def admit(self, method: str, headers: Iterable[tuple[bytes, bytes]], server_host: str | None) -> None:
-        """Let a request pass, or raise AccessDenied (`status` 403). `server_host` is the address it came in at."""
-        if not self.is_needed:
+    def admit(
+        self, method: str, headers: Iterable[tuple[bytes, bytes]], server_host: str | None, *, wakes: bool = False
+    ) -> None:
+        """Let a request pass, or raise AccessDenied (`status` 403). `server_host` is the address it came in at.
+
+        What `wakes` a profile is not for pages of other sites, even where it only reads: an image there would do.
+        """
+        if self.asks_keys():
             return
-        host, origin = None, None
+        host, origin, site = None, None, None
         for name, value in headers:
             if name == b"host":
                 host = value.decode("latin-1")
             elif name == b"origin":
                 origin = value.decode("latin-1")
+            elif name == b"sec-fetch-site":
+                site = value
         if host is not None and not self.any_host:
             self._demand(host, server_host, "Host")
-        if origin is not None and method not in _READS:
+        if wakes and site == b"cross-site" and (origin is None or origin not in self.trusted_origins):
+            raise AccessDenied(
+                "a page of another site asked for this, and no key is configured: configure a key, or name the page's "
+                "origin in PACELINE_CORS_ORIGINS",
+                status=403,
+                reason=Refusal.FOREIGN_ORIGIN.value,
+            )
+        if origin is not None and method not in _READS and origin not in self.trusted_origins:
             authority = urlsplit(origin).netloc
             if not self.any_host or authority != host:
                 self._demand(authority, server_host, "Origin")
@@ -49,15 +68,17 @@ class OriginGuard:
             f"{header} {authority!r} is not this machine and no key is configured: configure a key, or name the host "
             "in PACELINE_TRUSTED_HOSTS",
             status=403,
+            reason=Refusal.FOREIGN_ORIGIN.value,
         )
 
 
-def origin_guard(settings: Settings) -> OriginGuard:
-    """The guard for these settings."""
+def origin_guard(settings: Settings, asks_keys: Callable[[], bool]) -> OriginGuard:
+    """The guard for these settings; `asks_keys` says whether there is a key at all by now."""
     return OriginGuard(
-        is_needed=settings.read_admin_key() is None,
+        asks_keys=asks_keys,
         any_host=not settings.listens_on_loopback,
         trusted_hosts=frozenset(name.lower() for name in settings.trusted_hosts),
+        trusted_origins=frozenset(settings.cors_origins),
     )
 
 

@@ -1,64 +1,119 @@
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from access.shelf import Shelf
 
-from app.access.keys import gatekeeper, shown_key
+from app.access.key import Key, KeyKind
+from app.access.keys import Gatekeeper, demand_keys, gatekeeper, may_be_without_keys, shown_key
 from app.errors import AccessDenied, SettingsInvalid
 from app.settings import Settings
+
+GOOD = "a-configured-key-of-some-length"
 
 
 def settings(**values: Any) -> Settings:
     return Settings(_env_file=None, **values)
 
 
+def keeper(shelf: Shelf, **values: Any) -> Gatekeeper:
+    chosen = settings(**values)
+    return gatekeeper(chosen, shelf.book(chosen.read_admin_key()))
+
+
+def bearer(key: str) -> list[tuple[bytes, bytes]]:
+    return [(b"authorization", f"Bearer {key}".encode())]
+
+
+def refused(
+    guard: Gatekeeper, path: str, headers: Sequence[tuple[bytes, bytes]], *, is_inference: bool = False
+) -> tuple[int, str]:
+    with pytest.raises(AccessDenied) as denied:
+        guard.admit(path, headers, is_inference=is_inference)
+    return denied.value.details["status"], denied.value.details["reason"]
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.3.2.1"])
-def test_loopback_needs_no_key(host: str) -> None:
-    gatekeeper(settings(host=host)).admit("/profiles", [])
+def test_loopback_needs_no_key(shelf: Shelf, host: str) -> None:
+    chosen = settings(host=host)
+    book = shelf.book()
+    demand_keys(chosen, book)
+    assert gatekeeper(chosen, book).admit("/profiles", [], is_inference=False) is None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
-def test_beyond_loopback_the_service_refuses_to_start_without_a_key(host: str) -> None:
-    with pytest.raises(SettingsInvalid, match="PACELINE_ADMIN_KEY"):
-        gatekeeper(settings(host=host))
-    gatekeeper(settings(host=host, allow_unauthenticated=True)).admit("/profiles", [])
-    gatekeeper(settings(host=host, admin_key="k"))
+async def test_beyond_loopback_the_service_refuses_to_start_without_a_key(shelf: Shelf, host: str) -> None:
+    empty = shelf.book()
+    with pytest.raises(SettingsInvalid, match=r"PACELINE_ADMIN_KEY.*paceline keys make"):
+        demand_keys(settings(host=host), empty)
+    demand_keys(settings(host=host, admin_key=GOOD), shelf.book(GOOD))
+    open_to_all = settings(host=host, allow_unauthenticated=True)
+    assert may_be_without_keys(open_to_all)
+    demand_keys(open_to_all, empty)
+    gatekeeper(open_to_all, empty).admit("/profiles", [], is_inference=False)
+    await empty.make("boss", KeyKind.ADMIN)
+    demand_keys(settings(host=host), shelf.book())
+    assert refused(gatekeeper(open_to_all, empty), "/profiles", []) == (401, "missing")
 
 
-def test_a_key_from_a_file(tmp_path: Path) -> None:
+def test_a_short_key_of_the_settings_is_warned_of_but_not_told(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+    demand_keys(settings(admin_key=GOOD), shelf.book(GOOD))
+    assert caplog.records == []
+    demand_keys(settings(admin_key="hunter2"), shelf.book("hunter2"))
+    assert "openssl rand" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_a_key_from_a_file(shelf: Shelf, tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("from-file\n", encoding="utf-8")
-    keeper = gatekeeper(settings(admin_key_file=path))
-    keeper.admit("/profiles", [(b"x-api-key", b"from-file")])
+    guard = keeper(shelf, admin_key_file=path)
+    key = guard.admit("/profiles", [(b"x-api-key", b"from-file")], is_inference=False)
+    assert key == Key("configured", KeyKind.ADMIN)
     path.write_text("  \n", encoding="utf-8")
     with pytest.raises(SettingsInvalid, match="empty"):
-        gatekeeper(settings(admin_key_file=path))
+        keeper(shelf, admin_key_file=path)
     with pytest.raises(SettingsInvalid, match="cannot be read"):
-        gatekeeper(settings(admin_key_file=tmp_path / "absent"))
+        keeper(shelf, admin_key_file=tmp_path / "absent")
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [[], [(b"authorization", b"Bearer wrong")], [(b"authorization", b"Basic right")], [(b"x-api-key", b"")]],
+    ("headers", "reason"),
+    [
+        ([], "missing"),
+        ([(b"authorization", b"Bearer wrong")], "unknown"),
+        ([(b"authorization", b"Basic right")], "missing"),
+        ([(b"x-api-key", b"")], "unknown"),
+    ],
 )
-def test_without_the_right_key_nothing_passes(headers: list[tuple[bytes, bytes]]) -> None:
-    keeper = gatekeeper(settings(admin_key="right"))
-    for path in ("/profiles", "/v1/models", "/requests"):
-        with pytest.raises(AccessDenied) as denied:
-            keeper.admit(path, headers)
-        assert denied.value.details["status"] == 401
-        assert "right" not in denied.value.message
+def test_without_the_right_key_nothing_passes(shelf: Shelf, headers: list[tuple[bytes, bytes]], reason: str) -> None:
+    guard = keeper(shelf, admin_key="right")
+    for path in ("/profiles", "/v1/models", "/"):
+        assert refused(guard, path, headers) == (401, reason)
 
 
-def test_health_and_metrics_are_open_on_loopback_only() -> None:
-    local = gatekeeper(settings(admin_key="k"))
-    local.admit("/health", [])
-    local.admit("/metrics", [])
-    distant = gatekeeper(settings(admin_key="k", host="0.0.0.0"))
+async def test_an_inference_key_is_for_inference(shelf: Shelf) -> None:
+    chosen = settings(admin_key=GOOD, host="0.0.0.0")
+    book = shelf.book(GOOD)
+    made = await book.make("web", KeyKind.INFERENCE, profiles=["a"])
+    guard, shown = gatekeeper(chosen, book), bearer(made.secret)
+    key = guard.admit("/v1/chat/completions", shown, is_inference=True)
+    assert key is not None
+    assert (key.name, key.profiles) == ("web", frozenset({"a"}))
+    guard.admit("/health", shown, is_inference=False)
+    for path in ("/profiles", "/metrics", "/keys", "/healthy", "/"):
+        assert refused(guard, path, shown) == (403, "not-permitted")
+    guard.admit("/keys", bearer(GOOD), is_inference=False)
+
+
+def test_health_and_metrics_are_open_on_loopback_only(shelf: Shelf) -> None:
+    local = keeper(shelf, admin_key="k")
+    distant = keeper(shelf, admin_key="k", host="0.0.0.0")
     for path in ("/health", "/metrics"):
-        with pytest.raises(AccessDenied):
-            distant.admit(path, [])
-    gatekeeper(settings(admin_key="k", host="0.0.0.0", metrics_public=True)).admit("/metrics", [])
+        local.admit(path, [], is_inference=False)
+        assert refused(distant, path, []) == (401, "missing")
+    keeper(shelf, admin_key="k", host="0.0.0.0", metrics_public=True).admit("/metrics", [], is_inference=False)
 
 
 def test_both_headers_show_a_key() -> None:

@@ -6,7 +6,8 @@ from fastapi import FastAPI, HTTPException
 
 from app import errors
 from app.api import problems
-from app.api.problems import openai_answer, problem, status_of
+from app.api.problems import openai_answer, problem, relay_answer, status_of
+from app.proxy.endpoints import Dialect
 
 
 def all_errors(kind: type[errors.PacelineError]) -> set[type[errors.PacelineError]]:
@@ -58,6 +59,24 @@ def test_the_openai_envelope(error: errors.PacelineError, status: int, kind: str
     assert (body["type"], body["param"], body["message"]) == (kind, param, "no")
     assert body["code"] == error.code.replace("-", "_")
     assert (b"retry-after" in dict(answer.headers)) == (status == 503)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (errors.ModelUnknown("no"), 404, "not_found_error"),
+        (errors.BodyInvalid("no"), 400, "invalid_request_error"),
+        (errors.BodyTooLarge("no"), 413, "request_too_large"),
+        (errors.QueueFull("no"), 429, "rate_limit_error"),
+        (errors.ProfileNotRunning("no"), 503, "api_error"),
+        (errors.AccessDenied("no", status=401), 401, "authentication_error"),
+    ],
+)
+def test_the_envelope_of_anthropic(error: errors.PacelineError, status: int, kind: str) -> None:
+    answer = relay_answer(error, Dialect.ANTHROPIC)
+    assert json.loads(answer.body) == {"type": "error", "error": {"type": kind, "message": "no"}}
+    assert (answer.status, answer.headers) == (status, openai_answer(error).headers)
+    assert relay_answer(error, Dialect.OPENAI) == openai_answer(error)
 
 
 async def test_every_answer_of_the_control_api_is_a_problem_and_under_v1_an_envelope() -> None:
