@@ -1,16 +1,19 @@
-"""What the engine reports about one request, decoded from the bytes of its answer.
+"""What the engine reports about one request, decoded from the bytes of an answer in the form of OpenAI's chat.
 
 Source: `server-common.cpp` (timings) and `server-task.cpp` (answers) of llama.cpp. `prompt_n` leaves cached tokens
 out, `usage.prompt_tokens` counts them in; `draft_n` is absent when nothing was drafted. Whatever is missing or of
-an unexpected shape is None: a number that was not reported is not zero.
+an unexpected shape is None: a number that was not reported is not zero. The engine's other forms of answers are in
+`answer_formats.py`.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
+_T = TypeVar("_T")
 _LARGEST = 2**53
 
 
@@ -37,7 +40,9 @@ class EngineReport:
 EMPTY = EngineReport()
 
 
-class _Timings(msgspec.Struct):
+class Timings(msgspec.Struct):
+    """`timings` of an answer of any form."""
+
     cache_n: int | None = None
     prompt_n: int | None = None
     prompt_ms: float | None = None
@@ -61,21 +66,32 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Error(msgspec.Struct):
+class Failure(msgspec.Struct):
+    """`error` of an answer of any form, without its message."""
+
     type: str | None = None
     code: int | str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """What an answer says of its tokens beside the timings; `prompt_tokens` includes `cached_tokens`."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    generated_tokens: int | None = None
+
+
 class _Answer(msgspec.Struct):
-    timings: _Timings | None = None
+    timings: Timings | None = None
     usage: _Usage | None = None
     choices: list[_Choice] | None = None
-    error: _Error | str | None = None
+    error: Failure | str | None = None
 
 
 _KIND = re.compile(r"[a-zA-Z_]{1,64}")
 _NOTHING = _Answer()
-_NO_TIMINGS = _Timings()
+_NO_TIMINGS = Timings()
 _NO_USAGE = _Usage()
 _NO_DETAILS = _PromptDetails()
 _decoder = msgspec.json.Decoder(_Answer)
@@ -95,10 +111,43 @@ def report_of_events(events: Sequence[bytes]) -> EngineReport:
 
 
 def _decode(data: bytes) -> _Answer:
+    return decoded(_decoder, data) or _NOTHING
+
+
+def decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T | None:
+    """The data as what the decoder makes of it; None where it is nothing of the kind."""
     try:
-        return _decoder.decode(data)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _NOTHING
+        return None
+
+
+def engine_report(
+    timings: Timings | None, usage: TokenCounts, finish_reason: str | None, error: Failure | str | None
+) -> EngineReport:
+    """The report of an answer: timings are believed before usage, since they are of the same counting."""
+    timings = timings or _NO_TIMINGS
+    processed = first_count(timings.prompt_n)
+    prompt = None if processed is None else processed + (first_count(timings.cache_n) or 0)
+    return EngineReport(
+        prompt_tokens=first_count(prompt, usage.prompt_tokens),
+        cached_tokens=first_count(timings.cache_n, usage.cached_tokens),
+        generated_tokens=first_count(timings.predicted_n, usage.generated_tokens),
+        prompt_us=_microseconds(timings.prompt_ms),
+        generation_us=_microseconds(timings.predicted_ms),
+        draft_tokens=first_count(timings.draft_n),
+        accepted_tokens=first_count(timings.draft_n_accepted),
+        finish_reason=finish_reason,
+        error=_kind_of(error),
+    )
+
+
+def first_count(*counts: int | None) -> int | None:
+    """The first count that can be one: known, not negative, not absurd."""
+    for count in counts:
+        if count is not None and 0 <= count < _LARGEST:
+            return count
+    return None
 
 
 def _report(newest_first: Sequence[_Answer]) -> EngineReport:
@@ -107,28 +156,16 @@ def _report(newest_first: Sequence[_Answer]) -> EngineReport:
         timings = timings or answer.timings
         usage = usage or answer.usage
         error = answer.error if error is None else error
+    finish_reason = _finish_reason(newest_first)
     if timings is None and usage is None and error is None:
-        return EngineReport(finish_reason=_finish_reason(newest_first))
-    timings = timings or _NO_TIMINGS
+        return EngineReport(finish_reason=finish_reason)
     usage = usage or _NO_USAGE
     details = usage.prompt_tokens_details or _NO_DETAILS
-    cached = _first(timings.cache_n, details.cached_tokens)
-    processed = _first(timings.prompt_n)
-    prompt = None if processed is None else processed + (_first(timings.cache_n) or 0)
-    return EngineReport(
-        prompt_tokens=_first(prompt, usage.prompt_tokens),
-        cached_tokens=cached,
-        generated_tokens=_first(timings.predicted_n, usage.completion_tokens),
-        prompt_us=_microseconds(timings.prompt_ms),
-        generation_us=_microseconds(timings.predicted_ms),
-        draft_tokens=_first(timings.draft_n),
-        accepted_tokens=_first(timings.draft_n_accepted),
-        finish_reason=_finish_reason(newest_first),
-        error=_kind_of(error),
-    )
+    counts = TokenCounts(usage.prompt_tokens, details.cached_tokens, usage.completion_tokens)
+    return engine_report(timings, counts, finish_reason, error)
 
 
-def _kind_of(error: _Error | str | None) -> str | None:
+def _kind_of(error: Failure | str | None) -> str | None:
     """A word such as `exceed_context_size_error`, with the code where there is one."""
     if error is None:
         return None
@@ -142,14 +179,6 @@ def _finish_reason(newest_first: Sequence[_Answer]) -> str | None:
         for choice in answer.choices or ():
             if choice.finish_reason is not None:
                 return choice.finish_reason
-    return None
-
-
-def _first(*counts: int | None) -> int | None:
-    """The first count that can be one: known, not negative, not absurd."""
-    for count in counts:
-        if count is not None and 0 <= count < _LARGEST:
-            return count
     return None
 
 

@@ -1,16 +1,15 @@
 """One request on its way through the relay: in, to the engine, back, and told of exactly once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
 from app.errors import PacelineError, ProfileNotRunning, RequestError, UpstreamFailed
-from app.events import Event
 from app.identifiers import id_text
 from app.instances.lease import Lease
 from app.llama_server.timings import EngineReport
-from app.proxy.asgi import Answer, Header, Receive, Scope, Send, send_answer
+from app.proxy.asgi import Header, Receive, Scope, Send, send_answer
+from app.proxy.caller import caller_of
 from app.proxy.connection import Connection
+from app.proxy.endpoints import Dialect, Endpoint, dialect_of
 from app.proxy.headers import (
     EVENT_STREAM_HEADERS,
     client_request_id,
@@ -20,30 +19,21 @@ from app.proxy.headers import (
     response_headers,
 )
 from app.proxy.lease_wait import LeaseWait
+from app.proxy.needs import ExchangeNeeds
 from app.proxy.observer import Observation, Outcome
-from app.proxy.request import ClientGone, parse_asked, read_body
+from app.proxy.request import ClientGone, meaning_of, read_body
 from app.proxy.routing import choose_profile, route_reason
-from app.proxy.upstream import Call, Upstreams
+from app.proxy.sse import event_of
+from app.proxy.upstream import Call
+
+# A comment, with which an engine keeps a stream alive: it comes also where nothing is computed any more.
+_PING = b":"
 
 
 class RequestCancelled(RequestError):
     """Somebody with the right to do so cancelled the request."""
 
     code = "request-cancelled"
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeNeeds:
-    """What every exchange is given by the relay; its constructor says what each of them is."""
-
-    names: Callable[[], Mapping[str, str]]
-    lease: Callable[[str], Lease]
-    lease_when_ready: Callable[[str], Awaitable[Lease]]
-    publish: Callable[[Event], None]
-    render_error: Callable[[PacelineError], Answer]
-    upstreams: Upstreams
-    max_body_bytes: int
-    sign_of_life_seconds: float | None
 
 
 class Exchange:
@@ -56,6 +46,7 @@ class Exchange:
         "_call",
         "_cancelled",
         "_client_gone",
+        "_dialect",
         "_error",
         "_has_begun",
         "_is_events",
@@ -67,6 +58,7 @@ class Exchange:
         "_report",
         "_scope",
         "_send",
+        "_target",
         "_waiting",
         "observation",
     )
@@ -84,6 +76,8 @@ class Exchange:
         self._scope = scope
         self._receive = receive
         self._send = send
+        self._dialect = dialect_of(scope["path"])
+        self._target = b""
         self._call: Call | None = None
         self._lease: Lease | None = None
         self._own_headers: list[Header] = []
@@ -115,9 +109,9 @@ class Exchange:
             watcher = asyncio.create_task(self._watch_client())
             self._lease = await self._hold(profile_id)
             call, head = self._prepare(self._lease, len(body))
-            answer = await call.start(head, body)
+            answer = await call.start(head, body, head_only=self._scope["method"] == "HEAD")
             self._lease.answered()
-            await self._pass_answer(answer)
+            await self._pass_answer(answer, self._lease)
         except ClientGone:
             self._outcome = self._left_early()
         except PacelineError as error:
@@ -154,10 +148,12 @@ class Exchange:
         shown_id = observation.client_request_id or id_text(observation.request_id)
         self._own_headers.append((b"x-request-id", shown_id.encode()))
         body = await read_body(self._receive, declared_bytes(headers), needs.max_body_bytes)
-        asked = parse_asked(body, scope["query_string"])
+        names = needs.names()
+        meant = meaning_of(scope, body, names)
+        asked, self._target, observation.format = meant.asked, meant.target, meant.format
         observation.requested_model = asked.model
         observation.stream = asked.stream
-        profile_id = choose_profile(asked.model, needs.names())
+        profile_id = choose_profile(asked.model, names, caller_of(scope))
         observation.profile_id = profile_id
         observation.route_reason = route_reason(asked.model, profile_id)
         self._own_headers.append((b"x-paceline-profile", profile_id.encode()))
@@ -194,12 +190,12 @@ class Exchange:
         observation.instance_id = upstream.instance_id
         observation.context = lease.context
         self._own_headers.append((b"x-paceline-instance", id_text(upstream.instance_id).encode()))
-        query: bytes = scope["query_string"]
-        target = scope["path"].encode() + (b"?" + query if query else b"")
-        head = request_head(scope["method"], target, scope["headers"], upstream.api_key, body_bytes)
+        method = scope["method"]
+        is_page = observation.endpoint is Endpoint.UPSTREAM and method != "POST"
+        head = request_head(method, self._target, scope["headers"], upstream.api_key, body_bytes, is_page=is_page)
         self._call = self._needs.upstreams.call(upstream)
-        if self._client_gone:
-            self._call.abort(ClientGone())
+        if self._cancelled or self._client_gone:
+            self._call.abort(_cancelled() if self._cancelled else ClientGone())
         observation.sent()
         return self._call, head
 
@@ -209,7 +205,7 @@ class Exchange:
         self._client_gone = True
         self._give_up(ClientGone())
 
-    async def _pass_answer(self, answer: Connection) -> None:
+    async def _pass_answer(self, answer: Connection, lease: Lease) -> None:
         observation, send = self.observation, self._send
         is_events = is_event_stream(answer.headers)
         observation.answered(is_events=is_events)
@@ -225,6 +221,8 @@ class Exchange:
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         while not answer.at_end:
             observation.chunk(chunk)
+            if not chunk.startswith(_PING):
+                lease.came_on()
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             chunk = await answer.read()
         if chunk:
@@ -244,7 +242,7 @@ class Exchange:
             observation.chunk(chunk)
             whole += chunk
         self._conclude(answer.status)
-        await self._send({"type": "http.response.body", "body": _event_of(whole), "more_body": False})
+        await self._send({"type": "http.response.body", "body": self._event_of(whole), "more_body": False})
 
     def _conclude(self, status: int) -> bytes:
         """Judge an answer that came to its end; returns the event to add where the end is none."""
@@ -253,7 +251,7 @@ class Exchange:
         if status >= 400 or report.error is not None:
             self._outcome = Outcome.UPSTREAM_ERROR
             self._error = f"the engine reported {report.error}" if report.error else f"the engine answered {status}"
-        elif conclusion.has_end_mark or report.finish_reason is not None:
+        elif conclusion.is_complete:
             self._outcome = Outcome.COMPLETED
         else:
             error = UpstreamFailed("the engine ended the stream before its end mark")
@@ -268,7 +266,7 @@ class Exchange:
             self._outcome = Outcome.CANCELLED
         elif not isinstance(error, UpstreamFailed):
             self._outcome = Outcome.REJECTED
-        answer = self._needs.render_error(error)
+        answer = self._needs.render_error(error, self._dialect)
         if self.observation.status_code is None:
             # Told as it is also where the client was promised events before.
             self.observation.status_code = answer.status
@@ -288,11 +286,11 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": event, "more_body": False})
 
     def _error_event(self, error: PacelineError, between_events: bool) -> bytes:
-        return (b"" if between_events else b"\n\n") + _event_of(self._needs.render_error(error).body)
+        document = self._needs.render_error(error, self._dialect).body
+        return (b"" if between_events else b"\n\n") + self._event_of(document)
 
-
-def _event_of(document: bytes) -> bytes:
-    return b"data: " + document.replace(b"\n", b"\ndata: ") + b"\n\n"
+    def _event_of(self, document: bytes) -> bytes:
+        return event_of(document, b"error" if self._dialect is Dialect.ANTHROPIC else None)
 
 
 def _cancelled() -> RequestCancelled:

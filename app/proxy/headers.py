@@ -32,6 +32,8 @@ _NOT_TO_ENGINE = _HOP_BY_HOP | {
     b"x-api-key",
     b"x-conversation-id",
 }
+# Of what the engine keeps compressed, its page and what belongs to it, there is nothing to observe.
+_NOT_TO_ENGINE_PAGE = _NOT_TO_ENGINE - {b"accept-encoding"}
 # Date and Server are added by our own server; the X- ones by the relay.
 _NOT_TO_CLIENT = _HOP_BY_HOP | {
     b"date",
@@ -58,15 +60,21 @@ def header(headers: Sequence[Header], name: bytes) -> bytes | None:
     return None
 
 
-def request_head(method: str, target: bytes, headers: Sequence[Header], api_key: str, body_bytes: int) -> bytes:
-    """Request line and headers for the engine, with the key of its launch, ready to be sent."""
+def request_head(
+    method: str, target: bytes, headers: Sequence[Header], api_key: str, body_bytes: int, *, is_page: bool = False
+) -> bytes:
+    """Request line and headers for the engine, with the key of its launch, ready to be sent.
+
+    `is_page` says that the engine's page may be meant, which it gives out compressed only.
+    """
+    withheld = _NOT_TO_ENGINE_PAGE if is_page else _NOT_TO_ENGINE
     named = _named_by_connection(headers)
     lines = [
         b"%b %b HTTP/1.1\r\nhost: engine\r\nauthorization: Bearer %b\r\ncontent-length: %d\r\n"
         % (method.encode("ascii"), target, api_key.encode("ascii"), body_bytes)
     ]
     for name, value in headers:
-        if name not in _NOT_TO_ENGINE and name not in named:
+        if name not in withheld and name not in named:
             lines.append(b"%b: %b\r\n" % (name, value))
     lines.append(b"\r\n")
     return b"".join(lines)

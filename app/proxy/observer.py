@@ -1,30 +1,23 @@
 """What is told of each relayed request, and how it is found out without touching the bytes that pass."""
 
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from app.events import Event
 from app.instances.lease import LaunchContext
-from app.llama_server.timings import EMPTY, EngineReport, report_of_answer, report_of_events
-from app.proxy.sse import DONE, OutputWatch, last_events
+from app.llama_server.answer_formats import DONE, AnswerFormat
+from app.llama_server.timings import EMPTY, EngineReport
+from app.proxy.endpoints import Endpoint
+from app.proxy.kept import KeptAnswer, KeptStream
+from app.proxy.sse import OutputWatch, first_event, last_events
 
-_MOST_STREAM_BYTES = 256 * 1024
-_MOST_ANSWER_BYTES = 16 * 1024 * 1024
 # The finish reason, the usage, the timings and the end mark stand in the last few events; those of several choices
 # are counted in.
 _LAST_EVENTS = 16
 _MOST_MODEL_CHARACTERS = 256
 _MOST_ERROR_CHARACTERS = 500
-
-
-class Endpoint(StrEnum):
-    """The endpoints whose requests are relayed."""
-
-    CHAT_COMPLETIONS = "chat_completions"
-    COMPLETIONS = "completions"
 
 
 class Outcome(StrEnum):
@@ -42,9 +35,9 @@ class Outcome(StrEnum):
 class RequestFinished(Event):
     """A request has ended, however it did; told exactly once for each.
 
-    `status_code` is what the client was sent, None where nothing was. `queue_us` is the wait from the arrival to
-    the sending upstream, `time_to_first_token_us` from the arrival to the first output event of a stream: of an
-    answer in one piece it is not known. No text of prompt or answer is in here.
+    `status_code` is what the client was sent, None where nothing was; `client` the name of its key. `queue_us` is the
+    wait from the arrival to the sending upstream, `time_to_first_token_us` from the arrival to the first output event
+    of a stream: of an answer in one piece it is not known. No text of prompt or answer is in here.
     """
 
     request_id: int
@@ -63,18 +56,21 @@ class RequestFinished(Event):
     time_to_first_token_us: int | None
     duration_us: int
     report: EngineReport
+    client: str | None = None
 
 
 @dataclass(slots=True)
 class Observation:
     """Gathers what is known of one request while it passes; the relay fills in the first fields as it learns them.
 
-    Chunks are only kept, within bounds, and read when the answer has ended.
+    Chunks are only kept, within bounds, and read when the answer has ended, as its `format` says.
     """
 
     request_id: int
     endpoint: Endpoint
+    format: AnswerFormat
     client_request_id: str | None = None
+    client: str | None = None
     instance_id: int | None = None
     context: LaunchContext | None = None
     profile_id: str | None = None
@@ -87,10 +83,7 @@ class Observation:
 
     _arrived: float = 0.0
     _queue_us: int = 0
-    _chunks: deque[bytes] = field(default_factory=deque)
-    _kept_bytes: int = 0
-    _is_whole: bool = True
-    _is_events: bool = False
+    _kept: KeptAnswer | KeptStream | None = None
     _watch: OutputWatch | None = None
 
     def __post_init__(self) -> None:
@@ -102,38 +95,47 @@ class Observation:
 
     def answered(self, *, is_events: bool) -> None:
         """The engine answers, with events or in one piece."""
-        self._is_events = is_events
         if is_events:
-            self._watch = OutputWatch()
+            self._kept = KeptStream(last_event_is_long=self.format.last_event_is_long)
+            self._watch = OutputWatch(self.format.output_mark)
+        else:
+            self._kept = KeptAnswer(self.format.answer_bytes, suffices=self.format.beginning_suffices)
+            self._watch = None
 
     def chunk(self, data: bytes) -> None:
         """These bytes of the answer pass now."""
-        self._chunks.append(data)
-        self._kept_bytes += len(data)
-        if self._is_events:
-            if self._watch is not None and self._watch.feed(data):
-                self.time_to_first_token_us = self._since_arrival_us()
-                self._watch = None
-            # The last chunk stays however long it is: the end of the stream is in it.
-            while self._kept_bytes > _MOST_STREAM_BYTES and len(self._chunks) > 1:
-                self._kept_bytes -= len(self._chunks.popleft())
-                self._is_whole = False
-        elif self._kept_bytes > _MOST_ANSWER_BYTES:
-            self._chunks.clear()
-            self._is_whole = False
+        if self._kept is not None:
+            self._kept.add(data)
+        if self._watch is not None and self._watch.feed(data):
+            self.time_to_first_token_us = self._since_arrival_us()
+            self._watch = None
 
     def conclude(self) -> "Conclusion":
         """Read what was kept."""
-        kept = b"".join(self._chunks)
-        if not self._is_events:
-            report = report_of_answer(kept) if self._is_whole and kept else EMPTY
-            return Conclusion(report, has_end_mark=True, ends_between_events=True)
-        events = last_events(kept, _LAST_EVENTS, from_start=self._is_whole)
-        report = report_of_events([event for event in events if event != DONE])
+        kept = self._kept
+        if isinstance(kept, KeptStream):
+            return self._conclude_stream(kept)
+        answer = kept.joined() if kept is not None else b""
+        report = self.format.of_answer(answer) if answer else EMPTY
+        return Conclusion(report, has_end_mark=False, is_complete=True, ends_between_events=True)
+
+    def _conclude_stream(self, kept: KeptStream) -> "Conclusion":
+        stream, form = kept.joined(), self.format
+        events = last_events(stream, _LAST_EVENTS, from_start=kept.is_whole)
+        read = [event for event in events if event != DONE]
+        if form.first_event_counts:
+            read.insert(0, first_event(kept.beginning(stream)))
+        report = form.of_events(read)
+        has_end_mark = bool(events) and form.is_end(events[-1])
+        is_between = not stream or stream.endswith((b"\n\n", b"\r\n\r\n"))
+        # A last event that was too long to be kept may have been the end.
+        is_unread = not events and not kept.is_whole and is_between
+        has_reason = form.finish_reason_is_end and report.finish_reason is not None
         return Conclusion(
             report,
-            has_end_mark=bool(events) and events[-1] == DONE,
-            ends_between_events=not kept or kept.endswith((b"\n\n", b"\r\n\r\n")),
+            has_end_mark=has_end_mark,
+            is_complete=has_end_mark or has_reason or form.ends_unmarked or is_unread,
+            ends_between_events=is_between,
         )
 
     def finish(self, outcome: Outcome, error: str | None, report: EngineReport | None) -> RequestFinished:
@@ -155,6 +157,7 @@ class Observation:
             time_to_first_token_us=self.time_to_first_token_us,
             duration_us=self._since_arrival_us(),
             report=self.conclude().report if report is None else report,
+            client=self.client,
         )
 
     def _since_arrival_us(self) -> int:
@@ -163,10 +166,15 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What the end of an answer says; `has_end_mark` and `ends_between_events` matter for streams only."""
+    """What the end of an answer says; all but the report matters for streams only.
+
+    `is_complete` says that nothing is missing from a stream that has come to its end, `has_end_mark` that nothing can
+    follow, whether or not it has.
+    """
 
     report: EngineReport
     has_end_mark: bool
+    is_complete: bool
     ends_between_events: bool
 
 

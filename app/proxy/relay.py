@@ -5,22 +5,23 @@ from typing import Any
 
 import msgspec
 
-from app.errors import PacelineError
+from app.errors import ModelUnknown, PacelineError
 from app.events import Event
 from app.identifiers import TimeOrderedIds, id_text
 from app.instances.lease import Lease
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.proxy.asgi import Answer, Receive, Scope, Send, send_answer
-from app.proxy.exchange import Exchange, ExchangeNeeds
+from app.proxy.caller import caller_of
+from app.proxy.endpoints import UPSTREAM_PREFIX, Dialect, route_of
+from app.proxy.exchange import Exchange
 from app.proxy.headers import client_request_id
-from app.proxy.observer import Endpoint, Observation
+from app.proxy.needs import ExchangeNeeds
+from app.proxy.observer import Observation
+from app.proxy.passage import page_redirect
 from app.proxy.upstream import Upstreams
 
-_ENDPOINTS: Mapping[tuple[str, str], Endpoint] = {
-    ("POST", "/v1/chat/completions"): Endpoint.CHAT_COMPLETIONS,
-    ("POST", "/v1/completions"): Endpoint.COMPLETIONS,
-}
-_MODELS = ("GET", "/v1/models")
+_MODELS = "/v1/models"
+_ONE_MODEL = "/v1/models/"
 _CLOSING = frozenset((InstanceState.STOPPING, InstanceState.STOPPED, InstanceState.FAILED))
 
 
@@ -41,7 +42,7 @@ class Relay:
         lease_when_ready: Callable[[str], Awaitable[Lease]],
         models: Callable[[], Sequence[Mapping[str, Any]]],
         publish: Callable[[Event], None],
-        render_error: Callable[[PacelineError], Answer],
+        render_error: Callable[[PacelineError, Dialect], Answer],
         upstreams: Upstreams,
         ids: TimeOrderedIds,
         max_body_bytes: int = 64 * 1024 * 1024,
@@ -60,17 +61,20 @@ class Relay:
         """Whether this request is one for the relay."""
         if scope["type"] != "http":
             return False
-        key = (scope["method"], scope["path"])
-        return key in _ENDPOINTS or key == _MODELS
+        method, path = scope["method"], scope["path"]
+        return route_of(method, path) is not None or (method == "GET" and _is_of_models(path))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request that `takes` accepts; KeyError for any other."""
-        key = (scope["method"], scope["path"])
+        """Serve one request that `takes` accepts."""
         request_id = self._ids.next()
-        if key == _MODELS:
-            await self._list_models(scope, send, request_id)
+        route = route_of(scope["method"], scope["path"])
+        if route is None:
+            await self._show_models(scope, send, request_id)
             return
-        observation = Observation(request_id, _ENDPOINTS[key])
+        if scope["path"].startswith(UPSTREAM_PREFIX) and (page := _page_elsewhere(scope)):
+            await send_answer(send, Answer(307, [(b"location", page)], b""))
+            return
+        observation = Observation(request_id, route.endpoint, route.format, client=caller_of(scope).name)
         exchange = Exchange(self._needs, observation, scope, receive, send)
         self._exchanges[request_id] = exchange
         try:
@@ -95,8 +99,31 @@ class Relay:
         if event.state in _CLOSING:
             self._upstreams.close_instance(event.instance_id)
 
-    async def _list_models(self, scope: Scope, send: Send, request_id: int) -> None:
-        body = msgspec.json.encode({"object": "list", "data": list(self._models())})
+    async def _show_models(self, scope: Scope, send: Send, request_id: int) -> None:
+        """All models, or the one that the path names: everything after /v1/models/, slashes included."""
         shown_id = client_request_id(scope["headers"]) or id_text(request_id)
         headers = [(b"content-type", b"application/json"), (b"x-request-id", shown_id.encode())]
-        await send_answer(send, Answer(200, headers, body))
+        caller, path = caller_of(scope), scope["path"]
+        models = [model for model in self._models() if caller.profiles is None or caller.may_use(model["profile"])]
+        if path == _MODELS:
+            document: object = {"object": "list", "data": models}
+        else:
+            name = path.removeprefix(_ONE_MODEL)
+            document = next((model for model in models if model["id"] == name), None)
+            if document is None:
+                unknown = ModelUnknown(f'no profile answers to "{name[:256]}"; GET {_MODELS} lists the names')
+                await send_answer(send, self._needs.render_error(unknown, Dialect.OPENAI), headers[1:])
+                return
+        await send_answer(send, Answer(200, headers, msgspec.json.encode(document)))
+
+
+def _is_of_models(path: str) -> bool:
+    return path == _MODELS or path.startswith(_ONE_MODEL)
+
+
+def _page_elsewhere(scope: Scope) -> bytes | None:
+    """Where to look for the engine's page, should its address lack the last slash."""
+    if scope["method"] not in ("GET", "HEAD"):
+        return None
+    page = page_redirect(scope.get("raw_path") or scope["path"].encode())
+    return page and page + (b"?" + scope["query_string"] if scope["query_string"] else b"")

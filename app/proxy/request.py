@@ -1,12 +1,17 @@
 """What the relay must know of a request: its body, the model it names, whether it asks for a stream."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 import msgspec
 
-from app.errors import BodyInvalid, BodyTooLarge
-from app.proxy.asgi import Receive
+from app.errors import BodyInvalid, BodyTooLarge, ModelNotNamed
+from app.llama_server.answer_formats import OTHER, AnswerFormat
+from app.proxy.asgi import Receive, Scope
+from app.proxy.endpoints import ROUTES, UPSTREAM_PREFIX, Route
+from app.proxy.headers import header
+from app.proxy.passage import UpgradeRefused, passage_of
 
 
 class ClientGone(Exception):
@@ -19,6 +24,15 @@ class Asked:
 
     model: str | None
     stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """What a request means: what it asks, where in the engine it goes (`target`, with its query), what comes back."""
+
+    asked: Asked
+    target: bytes
+    format: AnswerFormat
 
 
 class _Body(msgspec.Struct):
@@ -48,6 +62,26 @@ async def read_body(receive: Receive, declared_bytes: int | None, max_body_bytes
             return chunk if len(chunks) == 1 else b"".join(chunks)
 
 
+def meaning_of(scope: Scope, body: bytes, names: Collection[str]) -> Meant:
+    """What a request on one of the relay's paths means. Raises BodyInvalid, ModelNotNamed, UpgradeRefused."""
+    method, path, query = scope["method"], scope["path"], scope["query_string"]
+    tail = b"?" + query if query else b""
+    route = ROUTES.get((method, path))
+    if route is not None:
+        asked = parse_asked(body, query) if route.body_names_model else Asked(_model_of(query), False)
+        if asked.stream and not route.format.may_stream:
+            asked = Asked(asked.model, False)
+        return Meant(asked, path.encode() + tail, route.format)
+    if (header(scope["headers"], b"upgrade") or b"").lower() == b"websocket":
+        raise UpgradeRefused("llama-server speaks no WebSocket, so none is relayed: ask without Upgrade")
+    passage = passage_of(scope.get("raw_path") or path.encode(), names)
+    if not passage.name:
+        raise ModelNotNamed(f"name a profile in the path: {UPSTREAM_PREFIX}{{profile}}/…")
+    inner = ROUTES.get((method, passage.path.decode("latin-1")))
+    stream = inner is not None and _asks_for_stream(inner, body)
+    return Meant(Asked(passage.name, stream), passage.path + tail, inner.format if inner is not None else OTHER)
+
+
 def parse_asked(body: bytes, query: bytes) -> Asked:
     """The model (of the body, else of `?model=`) and the stream flag. Raises BodyInvalid."""
     try:
@@ -57,6 +91,15 @@ def parse_asked(body: bytes, query: bytes) -> Asked:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BodyInvalid(f"the body is not a JSON object: {error}") from None
     return Asked(asked.model or _model_of(query), asked.stream is True)
+
+
+def _asks_for_stream(route: Route, body: bytes) -> bool:
+    if not route.format.may_stream:
+        return False
+    try:
+        return parse_asked(body, b"").stream
+    except BodyInvalid:
+        return False  # the engine will say what is wrong with it
 
 
 def _model_of(query: bytes) -> str | None:

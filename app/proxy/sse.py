@@ -6,11 +6,12 @@ The stream itself passes through untouched; these functions look at copies of it
 
 from collections.abc import Iterator
 
-DONE = b"[DONE]"
-"""The data of the event that ends an OpenAI stream."""
+from app.llama_server.answer_formats import DONE
 
 _PROGRESS = b'"prompt_progress":'
 _ERROR = b'{"error"'
+# The engine writes null where it has nothing to say yet.
+_NO_DATA = frozenset((b"", b"null", DONE))
 
 
 def last_events(tail: bytes, most: int, *, from_start: bool) -> list[bytes]:
@@ -38,6 +39,24 @@ def last_events(tail: bytes, most: int, *, from_start: bool) -> list[bytes]:
     return [event for event in events if event]
 
 
+def first_event(beginning: bytes) -> bytes:
+    """The data of the first event that has any; b"" where there is none."""
+    lines: list[bytes] = []
+    for ended in beginning.splitlines(keepends=True):
+        line = ended.rstrip(b"\r\n")
+        if line.startswith(b"data"):
+            lines.append(line)
+        elif not line and lines:
+            break
+    return _data(lines[::-1])
+
+
+def event_of(document: bytes, name: bytes | None = None) -> bytes:
+    """A document as an event."""
+    head = b"" if name is None else b"event: " + name + b"\n"
+    return head + b"data: " + document.replace(b"\n", b"\ndata: ") + b"\n\n"
+
+
 def _lines_backwards(tail: bytes, *, from_start: bool) -> Iterator[bytes]:
     end = len(tail)
     while end >= 0:
@@ -61,13 +80,14 @@ def _data(lines_backwards: list[bytes]) -> bytes:
 class OutputWatch:
     """Finds the first data event that carries output, over chunks that may split anywhere.
 
-    Comments, prompt progress, errors and the end mark are no output.
+    Comments, prompt progress, errors and the end mark are no output, nor is what lacks the `mark`.
     """
 
-    __slots__ = ("_most_bytes", "_rest")
+    __slots__ = ("_mark", "_most_bytes", "_rest")
 
-    def __init__(self, most_bytes: int = 64 * 1024) -> None:
+    def __init__(self, mark: bytes = b"", most_bytes: int = 64 * 1024) -> None:
         self._rest = b""
+        self._mark = mark
         self._most_bytes = most_bytes
 
     def feed(self, chunk: bytes) -> bool:
@@ -76,15 +96,14 @@ class OutputWatch:
             chunk = self._rest + chunk
         start = 0
         while (newline := chunk.find(b"\n", start)) >= 0:
-            if _is_output(chunk[start:newline]):
+            if self._is_output(chunk[start:newline]):
                 return True
             start = newline + 1
         self._rest = chunk[start:]
         return len(self._rest) > self._most_bytes
 
-
-def _is_output(line: bytes) -> bool:
-    if not line.startswith(b"data:"):
-        return False
-    data = line[5:].strip()
-    return bool(data) and data != DONE and not data.startswith(_ERROR) and _PROGRESS not in data
+    def _is_output(self, line: bytes) -> bool:
+        if not line.startswith(b"data:") or self._mark not in line:
+            return False
+        data = line[5:].strip()
+        return data not in _NO_DATA and not data.startswith(_ERROR) and _PROGRESS not in data

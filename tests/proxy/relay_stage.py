@@ -15,6 +15,7 @@ from app.events import Event
 from app.identifiers import TimeOrderedIds
 from app.instances.lease import LaunchContext, Lease, Upstream
 from app.proxy.asgi import Answer
+from app.proxy.endpoints import Dialect
 from app.proxy.observer import RequestFinished
 from app.proxy.relay import Relay
 from app.proxy.upstream import Upstreams
@@ -56,6 +57,9 @@ class Holder:
     def answered(self, lease: Lease) -> None:
         self.lent.answered.append(self.profile_id)
 
+    def came_on(self, lease: Lease) -> None:
+        self.lent.pieces += 1
+
     def released(self, lease: Lease, *, has_failed: bool) -> None:
         self.lent.released.append(self.profile_id)
         if has_failed:
@@ -64,9 +68,13 @@ class Holder:
 
 @dataclass
 class Lent:
-    """Profiles whose leases were answered, given back, and given back as failed, in order."""
+    """Profiles whose leases were answered, given back, and given back as failed, in order.
+
+    `pieces` counts those of answers that came on.
+    """
 
     answered: list[str] = field(default_factory=list)
+    pieces: int = 0
     released: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
@@ -125,12 +133,13 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
         upstreams.close()
 
 
-def render_error(error: PacelineError) -> Answer:
+def render_error(error: PacelineError, dialect: Dialect) -> Answer:
     """As api/ does it, in short."""
     statuses: Mapping[type, int] = {UpstreamFailed: 502, ModelUnknown: 404, ProfileNotRunning: 503}
     status = statuses.get(type(error), 400)
-    body = json.dumps({"error": {"message": error.message, "type": error.code, "param": None, "code": status}})
-    return Answer(status, [(b"content-type", b"application/json")], body.encode())
+    document: dict[str, object] = {"type": "error"} if dialect is Dialect.ANTHROPIC else {}
+    document["error"] = {"message": error.message, "type": error.code, "param": None, "code": status}
+    return Answer(status, [(b"content-type", b"application/json")], json.dumps(document).encode())
 
 
 @asynccontextmanager

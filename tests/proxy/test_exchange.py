@@ -68,13 +68,15 @@ async def test_the_first_token_is_neither_a_comment_nor_progress() -> None:
         await client.post(STREAM_BODY)
         await client.head()
         (observation,) = now.relay.active()
-        seen = []
+        seen, signs = [], []
         for part in parts:
             assert await client.piece() == part
             seen.append(observation.time_to_first_token_us is not None)
+            signs.append(now.lent.pieces)
             confirmed.release()
         await client.rest()
         assert seen == [False, False, True, True]
+        assert signs == [0, 1, 2, 3], "a comment is no sign that the engine computes"
         told = await now.next_told()
         assert told.time_to_first_token_us == observation.time_to_first_token_us
 

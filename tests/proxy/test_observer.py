@@ -3,8 +3,10 @@ from dataclasses import fields
 import pytest
 from proxy.scripted_engine import DONE_EVENT, LAST_EVENT, event
 
+from app.llama_server.answer_formats import ANTHROPIC, CHAT, NATIVE
 from app.llama_server.timings import EngineReport
-from app.proxy.observer import Endpoint, Observation, Outcome
+from app.proxy.endpoints import Endpoint
+from app.proxy.observer import Observation, Outcome
 
 
 class Clock:
@@ -19,7 +21,7 @@ class Clock:
 
 def observation() -> tuple[Observation, Clock]:
     clock = Clock()
-    return Observation(5, Endpoint.CHAT_COMPLETIONS, clock=clock), clock
+    return Observation(5, Endpoint.CHAT_COMPLETIONS, CHAT, clock=clock), clock
 
 
 def test_times_count_from_the_arrival() -> None:
@@ -77,12 +79,28 @@ def test_an_answer_too_long_to_be_kept_reports_nothing() -> None:
     assert seen.conclude().report == EngineReport()
 
 
-def test_the_memory_of_an_observed_stream_is_bounded() -> None:
-    seen, _ = observation()
+def test_the_first_event_counts_however_long_the_stream() -> None:
+    seen = Observation(5, Endpoint.MESSAGES, ANTHROPIC)
     seen.answered(is_events=True)
-    for _n in range(1000):
+    seen.chunk(b': waiting\n\nevent: message_start\ndata: {"type":"message_start","message":{"usa')
+    seen.chunk(b'ge":{"input_tokens":3}}}\n\n')
+    for _n in range(100):
         seen.chunk(event("x" * 10_000))
-    assert sum(map(len, seen._chunks)) <= 256 * 1024 + 11_000
+    seen.chunk(b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":9}}\n\n')
+    assert seen.conclude().report == EngineReport(prompt_tokens=3, generated_tokens=9)
+    assert not seen.conclude().is_complete
+
+
+def test_an_end_too_long_to_be_kept_is_not_taken_for_a_cut() -> None:
+    seen = Observation(5, Endpoint.COMPLETION, NATIVE)
+    seen.answered(is_events=True)
+    seen.chunk(b'data: {"index":0,"stop":false}\n\n')
+    for _n in range(200):
+        seen.chunk(b"x" * 100_000)
+    assert not seen.conclude().is_complete
+    seen.chunk(b"}\n\n")
+    conclusion = seen.conclude()
+    assert (conclusion.is_complete, conclusion.report) == (True, EngineReport())
 
 
 def test_nothing_learnt_is_told_as_unknown() -> None:
@@ -90,6 +108,7 @@ def test_nothing_learnt_is_told_as_unknown() -> None:
     told = seen.finish(Outcome.CLIENT_GONE, None, None)
     unknown = {field.name for field in fields(told) if getattr(told, field.name) is None}
     assert unknown == {
+        "client",
         "client_request_id",
         "instance_id",
         "context",

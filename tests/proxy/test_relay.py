@@ -7,7 +7,8 @@ from proxy.scripted_engine import CHUNKED_HEAD, EngineConnection, EngineRequest,
 
 from app.identifiers import id_text
 from app.llama_server.timings import EngineReport
-from app.proxy.observer import Endpoint, Outcome
+from app.proxy.endpoints import Endpoint
+from app.proxy.observer import Outcome
 
 ANSWER = json.dumps(
     {

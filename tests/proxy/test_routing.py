@@ -1,6 +1,7 @@
 import pytest
 
-from app.errors import ModelNotNamed, ModelUnknown
+from app.errors import AccessDenied, ModelNotNamed, ModelUnknown
+from app.proxy.caller import Caller
 from app.proxy.routing import choose_profile, route_reason
 
 ONE = {"small": "small", "org/small:latest": "small"}
@@ -45,3 +46,20 @@ def test_the_names_that_are_shown_are_bounded() -> None:
         choose_profile("x" * 10_000, names)
     assert len(caught.value.message) < 1000
     assert caught.value.message.endswith("p0049 and 950 more")
+
+
+LIMITED = Caller("web", frozenset({"small"}))
+
+
+def test_who_may_use_some_profiles_gets_no_other_by_any_of_its_names() -> None:
+    assert choose_profile("org/small:latest", TWO, LIMITED) == "small"
+    for model in ("large", "großes"):
+        with pytest.raises(AccessDenied, match="the key 'web' may use small only, not 'large'") as refused:
+            choose_profile(model, TWO, LIMITED)
+        assert refused.value.details["status"] == 403
+
+
+def test_who_may_use_some_profiles_hears_of_no_other() -> None:
+    assert choose_profile(None, TWO, LIMITED) == "small"
+    with pytest.raises(ModelUnknown, match=r"there are: org/small:latest, small$"):
+        choose_profile("larg", TWO, LIMITED)

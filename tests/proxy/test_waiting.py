@@ -1,7 +1,9 @@
 """Requests for a profile that is not ready: they wait, give signs of life, and end as they should."""
 
+import asyncio
 import json
 
+import pytest
 from proxy.relay_stage import Stage, client_of, stage
 from proxy.scripted_engine import (
     DONE_EVENT,
@@ -125,6 +127,23 @@ async def test_an_error_of_the_engine_after_the_first_sign_is_an_error_event_too
         assert (told.outcome, told.status_code) == (Outcome.UPSTREAM_ERROR, 400)
 
 
+async def test_an_error_of_the_engine_that_is_cut_off_after_the_first_sign_is_told_as_that() -> None:
+    async def cut_off(_: EngineRequest, connection: EngineConnection) -> None:
+        await connection.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 1000\r\n\r\n" + b'{"error":{"code":400,')
+        connection.cut()
+
+    async with stage(cut_off, sign_of_life_seconds=SECONDS) as now, client_of(now) as client:
+        await client.post(STREAM)
+        assert (await client.head()).status == 200
+        await client.piece()
+        now.warm.set_result(None)
+        events = (await client.rest()).replace(SIGN, b"")
+        assert "closed the connection" in json.loads(events.removeprefix(b"data: "))["error"]["message"]
+        told = await now.next_told()
+        assert told.outcome is Outcome.UPSTREAM_FAILED
+        assert now.lent.failed == ["warming"]
+
+
 async def test_without_a_sign_the_error_is_an_answer() -> None:
     async with stage(engine_answers(ANSWER)) as now, client_of(now) as client:
         await client.post(STREAM)
@@ -158,6 +177,26 @@ async def test_a_request_can_be_cancelled_while_it_waits() -> None:
         await client.head()
         assert b"cancelled" in await client.rest()
         assert (await now.next_told()).outcome is Outcome.CANCELLED
+
+
+@pytest.mark.parametrize("rounds", range(6))
+async def test_a_cancel_counts_whenever_it_comes(rounds: int) -> None:
+    """In the very moment, too, in which the hold is there and the request has not noticed."""
+
+    async def answers_never(_: EngineRequest, connection: EngineConnection) -> None:
+        await connection.watch()
+
+    async with stage(answers_never) as now, client_of(now) as client:
+        await client.post(WHOLE)
+        (observation,) = await waits(now)
+        now.warm.set_result(None)
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        assert now.relay.cancel(observation.request_id)
+        await client.head()
+        assert b"cancelled" in await client.rest()
+        assert (await now.next_told()).outcome is Outcome.CANCELLED
+        assert len(now.released) <= 1
 
 
 async def test_a_hold_that_comes_as_the_client_leaves_is_given_back() -> None:

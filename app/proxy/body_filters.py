@@ -1,0 +1,42 @@
+"""What a profile takes out of request bodies, or puts in. Pure.
+
+A body is encoded anew only where a profile has such filters and they change something: all others pass byte by byte.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+# These say what is asked of the relay and where it goes; a filter that changed them would make rows untrue.
+_NOT_TO_FILTER = frozenset({"model", "stream"})
+
+
+def filtered(body: bytes, strip: Sequence[str], put: Mapping[str, Any]) -> bytes:
+    """The body without the members `strip` names, and with those of `put` in the place of its own.
+
+    The body is a JSON object, as the relay has seen by then. Members keep their order; new ones come last.
+    """
+    if not strip and not put:
+        return body
+    members: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    taken = {name for name in strip if name not in _NOT_TO_FILTER}
+    changed: dict[str, Any] = {name: value for name, value in members.items() if name not in taken}
+    changed.update({name: value for name, value in put.items() if name not in _NOT_TO_FILTER})
+    # What was not touched stays as it was written: numbers that Python cannot hold among it.
+    return body if changed == members else msgspec.json.encode(changed)
+
+
+def asks_logprobs(body: bytes) -> bool:
+    """Whether a request wants log probabilities, by any of the names that the engine knows."""
+    try:
+        wanted = msgspec.json.decode(body, type=_LogProbs)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return any(bool(value) for value in (wanted.logprobs, wanted.top_logprobs, wanted.n_probs))
+
+
+class _LogProbs(msgspec.Struct):
+    logprobs: Any = None
+    top_logprobs: Any = None
+    n_probs: Any = None

@@ -1,0 +1,25 @@
+"""What every exchange is given."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from app.errors import PacelineError
+from app.events import Event
+from app.instances.lease import Lease
+from app.proxy.asgi import Answer
+from app.proxy.endpoints import Dialect
+from app.proxy.upstream import Upstreams
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeNeeds:
+    """What every exchange is given by the relay; its constructor says what each of them is."""
+
+    names: Callable[[], Mapping[str, str]]
+    lease: Callable[[str], Lease]
+    lease_when_ready: Callable[[str], Awaitable[Lease]]
+    publish: Callable[[Event], None]
+    render_error: Callable[[PacelineError, Dialect], Answer]
+    upstreams: Upstreams
+    max_body_bytes: int
+    sign_of_life_seconds: float | None
