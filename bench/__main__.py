@@ -1,4 +1,4 @@
-"""`python -m bench [relay|idle|recorder|placement] [--quick] [--full] [--variants]`: costs, and how near the plan is."""
+"""`python -m bench [relay|idle|recorder|placement] [--quick] [--full] [--variants]`: costs, and how near plans are."""
 
 import argparse
 import sys

@@ -15,7 +15,8 @@ from app.database import Database
 from app.identifiers import first_id_at
 from app.instances.lease import LaunchContext
 from app.llama_server.timings import EngineReport
-from app.proxy.observer import Endpoint, Outcome, RequestFinished
+from app.proxy.endpoints import Endpoint
+from app.proxy.observer import Outcome, RequestFinished
 from app.telemetry.queries import RequestFilters, list_requests
 from app.telemetry.recorder import Recorder
 from app.telemetry.stats import stats

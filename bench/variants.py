@@ -17,6 +17,7 @@ from app.identifiers import TimeOrderedIds
 from app.instances.holds import Holds
 from app.instances.lease import LaunchContext, Lease, Upstream
 from app.proxy.asgi import Answer, Header, Receive, Scope, Send, send_answer
+from app.proxy.endpoints import Dialect
 from app.proxy.headers import request_head
 from app.proxy.relay import Relay
 from app.proxy.request import read_body
@@ -107,7 +108,7 @@ def relay(socket_path: str) -> App:
     async def lend_later(profile_id: str) -> Lease:
         return lend(profile_id)
 
-    def render_error(error: PacelineError) -> Answer:
+    def render_error(error: PacelineError, _: Dialect) -> Answer:
         return Answer(502, [(b"content-type", b"text/plain")], error.message.encode())
 
     return Relay(

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from app.errors import PacelineError
+from app.errors import PacelineError, ProfileNotRunning
 from app.events import Event
 from app.instances.facts import FindingRaised
 from app.instances.recovery import finding_of
@@ -23,8 +23,14 @@ async def autostart(catalog: ProfileCatalog, supervisor: Supervisor, publish: Ca
     for profile in sorted(wanted, key=lambda each: (-each.serving.priority, each.id)):
         try:
             life = await supervisor.start_alone(profile.id)
+        except ProfileNotRunning as stopped:
+            # By hand, or with the service: whoever did it knows.
+            _log.info("profile %s is not started: %s", profile.id, stopped.message)
         except PacelineError as error:
             _log.warning("profile %s is not started: %s", profile.id, error.message)
             publish(FindingRaised(profile.id, "autostart", finding_of(error)))
+        except Exception:
+            # A mistake of ours in one of them is none in the others.
+            _log.exception("profile %s is not started", profile.id)
         else:
             await life.until(lambda state: state is InstanceState.READY or state.is_terminal)

@@ -1,7 +1,7 @@
 """Is a server that says it is healthy alive? Found out by a small completion, when requests give reason to ask."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,19 +14,19 @@ from app.llama_server.log_lines import Failure
 
 @dataclass(frozen=True, slots=True)
 class CanaryPolicy:
-    """`failures_most` failed requests in a row, or one without a first byte for `first_byte_seconds`, are a reason.
+    """`failures_most` failed requests in a row, or silence on one for `silence_seconds`, are a reason.
 
     A probe has `probe_seconds` to find a sign of life; the second without one is the end.
     """
 
     failures_most: int = 3
-    first_byte_seconds: float = 120.0
-    probe_seconds: float = 60.0
+    silence_seconds: float = 120.0
+    probe_seconds: float = 120.0
 
     @property
     def look_seconds(self) -> float:
         """Between two looks at the holds."""
-        return min(5.0, self.first_byte_seconds / 4)
+        return min(5.0, self.silence_seconds / 4)
 
 
 # Other requests that leave are noticed by the engine only in quiet seconds: it is not to be asked more often.
@@ -38,37 +38,43 @@ async def until_unresponsive(holds: Holds, client: Callable[[], EngineClient], p
     calm_seconds = 0.0
     while True:
         await asyncio.sleep(policy.look_seconds)
-        waited_seconds = holds.longest_unanswered_seconds
+        waited_seconds = holds.longest_silence_seconds
         calm_seconds = min(calm_seconds, waited_seconds)
         failures = holds.failures_in_a_row
-        if failures < policy.failures_most and waited_seconds - calm_seconds < policy.first_byte_seconds:
+        if failures < policy.failures_most and waited_seconds - calm_seconds < policy.silence_seconds:
             continue
         reason = (
             f"{failures} requests in a row failed"
             if failures >= policy.failures_most
-            else f"a request has had no answer for {waited_seconds:.0f} s"
+            else f"it has been silent on a request for {waited_seconds:.0f} s"
         )
-        if await shows_life(holds, client, policy.probe_seconds) or await shows_life(
-            holds, client, policy.probe_seconds
+        # On a slow machine one batch of a prompt takes minutes: both probes together look for its end.
+        seen: dict[int, Any] = {}
+        if await shows_life(holds, client, policy.probe_seconds, seen) or await shows_life(
+            holds, client, policy.probe_seconds, seen
         ):
             # A long prompt, or a passing trouble: the next look of this kind comes after as long again.
-            calm_seconds = holds.longest_unanswered_seconds
+            calm_seconds = holds.longest_silence_seconds
             holds.failures_in_a_row = 0
             continue
         return Failure(
             "unresponsive",
-            f"It stopped answering: {reason}, and two test completions of one token came to nothing within "
-            f"{policy.probe_seconds:g} s each, while its health check may still say that all is well.",
+            f"It stopped answering: {reason}, no request in its slots came on, and two test completions of one token "
+            f"came to nothing within {policy.probe_seconds:g} s each, while its health check may still say that all is "
+            "well.",
         )
 
 
-async def shows_life(holds: Holds, client: Callable[[], EngineClient], seconds: float) -> bool:
-    """Whether within that time it completes a token, its slots show progress, or it answers any request."""
+async def shows_life(holds: Holds, client: Callable[[], EngineClient], seconds: float, seen: dict[int, Any]) -> bool:
+    """Whether within that time it completes a token, its slots show progress, or an answer comes on.
+
+    `seen` has the requests in its slots as they were first seen, and gets what is new.
+    """
     async with client() as engine:
         signs = [
             asyncio.create_task(_completes(engine, seconds)),
-            asyncio.create_task(_slots_move(engine)),
-            asyncio.create_task(_answers(holds)),
+            asyncio.create_task(_slots_move(engine, seen, min(_SLOTS_PAUSE_SECONDS, seconds / 4))),
+            asyncio.create_task(_comes_on(holds)),
         ]
         pending: set[asyncio.Task[bool]] = set(signs)
         try:
@@ -93,20 +99,18 @@ async def _completes(engine: EngineClient, seconds: float) -> bool:
         return False
 
 
-async def _slots_move(engine: EngineClient) -> bool:
-    """Whether a request comes on that was there before the probe: the probe's own does not count."""
-    before: Mapping[int, Any] = {}
+async def _slots_move(engine: EngineClient, seen: dict[int, Any], pause_seconds: float) -> bool:
+    """Until a request has come on since it was first seen."""
     while True:
         try:
             running = await engine.running_slots()
         except (httpx.HTTPError, ValueError):
             running = {}
-        if any(before[task] != counters for task, counters in running.items() if task in before):
+        if any(seen.setdefault(task, counters) != counters for task, counters in running.items()):
             return True
-        before = before or running
-        await asyncio.sleep(_SLOTS_PAUSE_SECONDS)
+        await asyncio.sleep(pause_seconds)
 
 
-async def _answers(holds: Holds) -> bool:
-    await holds.next_answer()
+async def _comes_on(holds: Holds) -> bool:
+    await holds.next_sign()
     return True

@@ -30,6 +30,11 @@ class Demand:
         self._waiting: Counter[str] = Counter()
         self._loads: dict[str, asyncio.Future[object]] = {}
 
+    def close(self) -> None:
+        """The service stops: who waits is told, and who comes is."""
+        for load in self._loads.values():
+            load.cancel()
+
     def queued(self, profile_id: str) -> int:
         """How many requests wait for the profile."""
         return self._waiting[profile_id]
@@ -66,13 +71,22 @@ class Demand:
         while True:
             load = self._loads.get(profile_id)
             if load is None or load.done():
-                load = self._loads[profile_id] = asyncio.ensure_future(self._bring_up(profile_id))
-            await asyncio.shield(load)
+                load = self._loads[profile_id] = self._load(profile_id)
+            await asyncio.wait({load})
+            if load.cancelled():
+                raise ProfileNotRunning("the service is stopping and starts nothing new", profile=profile_id)
+            load.result()
             try:
                 return self._lease(profile_id)
             except ProfileNotRunning:
                 # It has gone again in the same moment: ask anew.
                 continue
+
+    def _load(self, profile_id: str) -> asyncio.Future[object]:
+        load = asyncio.ensure_future(self._bring_up(profile_id))
+        # All who wait may have left in the moment in which it fails.
+        load.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
+        return load
 
     def _leave(self, profile_id: str) -> None:
         self._waiting[profile_id] -= 1
@@ -83,5 +97,3 @@ class Demand:
         if load is not None and not load.done():
             # Nobody waits any more. What loads by now goes on loading; what waits for room does not.
             load.cancel()
-        elif load is not None and not load.cancelled():
-            load.exception()

@@ -15,18 +15,18 @@ class Holds:
     def __init__(self, clock: Callable[[], float], on_empty: Callable[[], None]) -> None:
         self._clock = clock
         self._on_empty = on_empty
-        self._unanswered: dict[Lease, float] = {}
+        self._last_heard: dict[Lease, float] = {}
         self._emptied = asyncio.Event()
         self._emptied.set()
         self._empty_since = clock()
         self.count = 0
-        self._next_answer: asyncio.Future[None] | None = None
+        self._next_sign: asyncio.Future[None] | None = None
         self.failures_in_a_row = 0
 
     def take(self, upstream: Upstream, context: LaunchContext) -> Lease:
         """A new hold."""
         lease = Lease(upstream, context, self)
-        self._unanswered[lease] = self._clock()
+        self._last_heard[lease] = self._clock()
         self.count += 1
         if self._emptied.is_set():
             self._emptied.clear()
@@ -34,15 +34,19 @@ class Holds:
 
     def answered(self, lease: Lease) -> None:
         """The engine has begun to answer one of them."""
-        if self._unanswered.pop(lease, None) is not None:
-            self.failures_in_a_row = 0
-            if self._next_answer is not None:
-                self._next_answer.set_result(None)
-                self._next_answer = None
+        self.failures_in_a_row = 0
+        self.came_on(lease)
+
+    def came_on(self, lease: Lease) -> None:
+        """The answer to one of them comes on."""
+        self._last_heard[lease] = self._clock()
+        if self._next_sign is not None:
+            self._next_sign.set_result(None)
+            self._next_sign = None
 
     def released(self, lease: Lease, *, has_failed: bool) -> None:
         """One of them is given back."""
-        self._unanswered.pop(lease, None)
+        self._last_heard.pop(lease, None)
         if has_failed:
             self.failures_in_a_row += 1
         self.count -= 1
@@ -57,10 +61,10 @@ class Holds:
         return 0.0 if self.count else self._clock() - self._empty_since
 
     @property
-    def longest_unanswered_seconds(self) -> float:
-        """How long the oldest request waits that the engine has not begun to answer; 0 where there is none."""
-        oldest = next(iter(self._unanswered.values()), None)
-        return 0.0 if oldest is None else self._clock() - oldest
+    def longest_silence_seconds(self) -> float:
+        """How long the engine has been silent on one of them, before its answer or within; 0 where there is none."""
+        now = self._clock()
+        return now - min(self._last_heard.values(), default=now)
 
     def begin_idle(self) -> None:
         """Idle time counts from now on: it has become ready."""
@@ -70,8 +74,8 @@ class Holds:
         """Until nobody holds it."""
         await self._emptied.wait()
 
-    async def next_answer(self) -> None:
-        """Until the engine begins to answer one of them."""
-        if self._next_answer is None:
-            self._next_answer = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._next_answer)
+    async def next_sign(self) -> None:
+        """Until the answer to one of them begins or comes on."""
+        if self._next_sign is None:
+            self._next_sign = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._next_sign)

@@ -10,9 +10,10 @@ from app.events import Event
 from app.findings import Finding
 from app.identifiers import id_text
 from app.instances.chronicle import Chronicle
-from app.instances.diagnosis import degradations_of, diagnose
+from app.instances.diagnosis import diagnose
 from app.instances.drain import Drain
 from app.instances.facts import InstanceDegraded, InstanceLoadProgressed
+from app.instances.fitness import unfit
 from app.instances.hearing import Hearing
 from app.instances.holds import Holds
 from app.instances.lease import Lease
@@ -132,8 +133,7 @@ class Instance:
         """What a diagnosis finds now, while it serves. Told where the degradations are others than before."""
         before = self._story.degradations
         self._story.findings = findings
-        after = self._story.degradations
-        if after != before:
+        if (after := self._story.degradations) != before:
             self._needs.tell.keep(self.record())
             self._needs.tell.publish(InstanceDegraded(self.id, self.profile_id, after, findings))
 
@@ -207,6 +207,7 @@ class Instance:
         if self.state is InstanceState.READY:
             # Its health was told before its last lines were read.
             self.found(diagnose(self._story.evidence()))
+            self._judge(unfit(self.launch.profile, self._story.findings))
 
     def _progress(self, event: Event) -> None:
         if isinstance(event, InstanceLoadProgressed):
@@ -217,11 +218,9 @@ class Instance:
     async def _accept(self, process: ServerProcess, readiness: Readiness) -> bool:
         self._story.readiness = readiness
         findings = diagnose(self._story.evidence())
-        degradations = degradations_of(findings)
-        if degradations and self.launch.profile.serving.on_degraded == "stop":
+        if (verdict := unfit(self.launch.profile, findings)) is not None:
             self._story.findings = findings
-            listed = ", ".join(degradations)
-            await self._give_up(process, Failure(degradations[0], f"Degraded, and the profile says stop: {listed}."))
+            await self._give_up(process, verdict)
             return False
         self._story.ready_at = datetime.now(UTC)
         self._holds.begin_idle()
@@ -240,9 +239,7 @@ class Instance:
             )
             if over is End.IDLE and not self.has_leases:
                 self.ask_to_stop(0, "idle-timeout")
-        if isinstance(over, Failure):
-            self._story.verdict = over
-            self.ask_to_stop(0, over.reason)
+        self._judge(over if isinstance(over, Failure) else None)
         if exited.done():
             self._exited(exited.result())
             return
@@ -252,6 +249,12 @@ class Instance:
             self._exited(exited.result())
             return
         await self._stop(process)
+
+    def _judge(self, verdict: Failure | None) -> None:
+        """End it, where it is not fit to serve and nobody has asked for its end."""
+        if verdict is not None and not self._stop_asked.is_set():
+            self._story.verdict = verdict
+            self.ask_to_stop(0, verdict.reason)
 
     def _client(self) -> EngineClient:
         upstream = self._prepared.upstream

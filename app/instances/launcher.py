@@ -55,8 +55,10 @@ class Launcher:
         self._publish = publish
         self._returned: set[int] = set()
 
-    async def room_for(self, stored: StoredProfile, *, force: bool, may_evict: bool) -> Fitting | Waiting:
-        """The checked launch once it fits. Raises LaunchRefused with the report."""
+    async def room_for(
+        self, stored: StoredProfile, *, force: bool, may_evict: bool, kept: frozenset[int]
+    ) -> Fitting | Waiting:
+        """The checked launch once it fits; instances that are `kept` do not go for it. Raises LaunchRefused."""
         clock = asyncio.get_running_loop().time
         evicted: dict[int, Instance] = {}
         awaited: set[int] = set()
@@ -66,7 +68,12 @@ class Launcher:
             while True:
                 on_the_way = self._on_the_way(stored.profile.id)
                 room = await self._rooms.find(
-                    stored.profile, stored.revision, force=force, may_evict=may_evict, on_the_way=on_the_way
+                    stored.profile,
+                    stored.revision,
+                    force=force,
+                    may_evict=may_evict,
+                    on_the_way=on_the_way,
+                    kept=kept,
                 )
                 match room.decision:
                     case residency.Launch():

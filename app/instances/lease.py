@@ -1,6 +1,6 @@
 """A lease: one request's hold on one instance, and what it needs to reach the engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -12,7 +12,7 @@ class Upstream:
     """
 
     instance_id: int
-    api_key: str
+    api_key: str = field(repr=False)
     socket_path: str | None = None
     port: int | None = None
 
@@ -39,6 +39,9 @@ class Holder(Protocol):
     def answered(self, lease: "Lease") -> None:
         """The engine has sent the first bytes of its answer."""
 
+    def came_on(self, lease: "Lease") -> None:
+        """The engine has sent more of its answer."""
+
     def released(self, lease: "Lease", *, has_failed: bool) -> None:
         """The hold is given back; `has_failed` where the engine broke off or did not answer."""
 
@@ -60,6 +63,11 @@ class Lease:
         """The first bytes of the answer are there: the engine is not stuck on this request."""
         if self._holder is not None:
             self._holder.answered(self)
+
+    def came_on(self) -> None:
+        """A further piece of the answer is there: the engine has not got stuck since."""
+        if self._holder is not None:
+            self._holder.came_on(self)
 
     def release(self, *, has_failed: bool = False) -> None:
         """Give the hold back, and say whether the engine failed the request."""

@@ -39,8 +39,15 @@ class ServerProcess:
     `exited` is done when it is reaped and its last words are read; its result is the exit code, negative for a signal.
     """
 
-    def __init__(self, child: asyncio.subprocess.Process, gone: asyncio.Event, on_line: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        child: asyncio.subprocess.Process,
+        transport: asyncio.SubprocessTransport,
+        gone: asyncio.Event,
+        on_line: Callable[[str], None],
+    ) -> None:
         self._child = child
+        self._transport = transport
         self._gone = gone
         self._readers = [
             asyncio.create_task(_read_lines(stream, on_line)) for stream in (child.stdout, child.stderr) if stream
@@ -64,7 +71,7 @@ class ServerProcess:
             # A Ctrl-C at the terminal is for the service, which then stops its servers in order.
             start_new_session=True,
         )
-        return cls(asyncio.subprocess.Process(transport, protocol, loop), protocol.gone, on_line)
+        return cls(asyncio.subprocess.Process(transport, protocol, loop), transport, protocol.gone, on_line)
 
     @property
     def pid(self) -> int:
@@ -81,6 +88,8 @@ class ServerProcess:
         for reader in late:
             reader.cancel()
         await asyncio.gather(*done, *late, return_exceptions=True)
+        # Our ends of the pipes, which would stay open as long as a grandchild holds the others.
+        self._transport.close()
         return exit_code
 
     async def end(self, terminate_seconds: float, kill_seconds: float) -> int:

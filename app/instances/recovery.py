@@ -17,7 +17,8 @@ from app.instances.restart import Ending, Following, GiveUp, Hold, Rest, Restart
 from app.llama_server.log_lines import Failure
 
 _log = logging.getLogger(__name__)
-_ENDINGS_KEPT = 32
+# Failed loads lie between crashes and are none of them.
+_ENDINGS_FOR_EACH_CRASH = 8
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class _Course:
     """What happened to one revision of a profile, and what comes next."""
 
     revision: int
-    endings: deque[Ending] = field(default_factory=lambda: deque(maxlen=_ENDINGS_KEPT))
+    endings: deque[Ending]
     next: Following = field(default_factory=Rest)
     until_seconds: float = 0.0
     failure: Failure | None = None
@@ -42,13 +43,14 @@ class Recovery:
         self._start = start
         self._publish = publish
         self._courses: dict[str, _Course] = {}
+        self._endings_kept = _ENDINGS_FOR_EACH_CRASH * (policy.crashes_most + 1)
 
     def ended(self, life: Instance) -> None:
         """A life is over: decide what follows, and see to it."""
         course = self._courses.get(life.profile_id)
         if course is None or course.revision != life.launch.revision:
             self.clear(life.profile_id)
-            course = self._courses[life.profile_id] = _Course(life.launch.revision)
+            course = self._courses[life.profile_id] = _Course(life.launch.revision, deque(maxlen=self._endings_kept))
         now = asyncio.get_running_loop().time()
         failure = life.story.failure
         course.endings.append(
@@ -85,10 +87,12 @@ class Recovery:
             why = course.next.why if isinstance(course.next, GiveUp) else ""
             raise _not_again(profile_id, course.failure, why)
 
-    def pending(self, profile_id: str) -> asyncio.Task[None] | None:
-        """The restart that is to come, if one is."""
+    def pending(self, profile_id: str, revision: int | None = None) -> asyncio.Task[None] | None:
+        """The restart that is to come, if one is; with a `revision` only after an end of that one."""
         course = self._courses.get(profile_id)
-        return course.restart if course and course.restart and not course.restart.done() else None
+        if course is None or course.restart is None or course.restart.done():
+            return None
+        return course.restart if revision is None or course.revision == revision else None
 
     def backoff_until(self, profile_id: str) -> datetime | None:
         """When the pause after a failure ends; None where there is none."""

@@ -19,10 +19,12 @@ _RPC_SERVERS: Final = "RPC servers"
 _DRAFT_TERMS: Final = ("draft_weights", "draft_kv_cache", "draft_compute")
 
 
-def resident_of(life: Instance) -> Resident:
-    """An instance that has not ended, or whose memory is still on its way back."""
+def resident_of(life: Instance, *, is_kept: bool = False) -> Resident:
+    """An instance that has not ended, or whose memory is still on its way back; one that is kept counts as busy."""
     held = dict(required_memory(life.launch.report))
     hold = _hold(life)
+    if is_kept and hold is Hold.FREE:
+        hold = Hold.BUSY
     if hold is Hold.LOADING:
         # It is reserved, and where a driver does not tell whose memory it is, what shows already is taken beside that.
         # Nobody is refused for that: when it has loaded its memory counts once.
@@ -81,8 +83,9 @@ def others_of(lives: Iterable[Instance], profile_id: str, gone: frozenset[int] =
         if life.state.is_terminal and life.id not in gone:
             continue
         returns = life.profile_id == profile_id or life.id in gone
-        if "--rpc" in life.launch.flags and life.id not in gone:
-            holders.add(life.profile_id)
+        if "--rpc" in life.launch.flags and not life.state.is_terminal:
+            # Who goes for this launch holds them until then: they are not to be asked, but nothing is in the way.
+            holders.add(profile_id if life.id in gone else life.profile_id)
         is_loading = life.state in (InstanceState.STARTING, InstanceState.LOADING)
         # Caches on the host fill while it serves: until then nobody sees them, and nobody gets them back.
         caches_bytes = promised_host_bytes(life.launch.report)

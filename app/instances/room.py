@@ -38,11 +38,13 @@ class RoomFinder:
         force: bool = False,
         may_evict: bool = True,
         on_the_way: frozenset[int] = frozenset(),
+        kept: frozenset[int] = frozenset(),
     ) -> Room:
         """What must happen before the profile can be launched.
 
         `on_the_way` are instances that have ended and whose memory may not be seen as free yet, earlier lives of the
-        profile itself among them. An eviction is checked by the planner before it is proposed: nobody goes in vain.
+        profile itself among them; `kept` are idle ones that are to go for somebody else. An eviction is checked by the
+        planner before it is proposed: nobody goes in vain.
         """
         checked = await self._check.check(profile, revision, force=force)
         if not lacks_only_room(checked.report):
@@ -50,7 +52,7 @@ class RoomFinder:
                 return Room(Launch(), checked)
             return Room(Refuse(_first_error(checked.report)), checked)
         residents = [
-            resident_of(life)
+            resident_of(life, is_kept=life.id in kept)
             for life in self._lives()
             if life.id in on_the_way or (life.profile_id != profile.id and not life.state.is_terminal)
         ]

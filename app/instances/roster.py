@@ -46,6 +46,7 @@ class Roster:
 
     def lives(self) -> Sequence[Instance]:
         """The newest life of each profile."""
+        # A copy, made in one step: answers such as that of /metrics are made in threads of their own.
         return list(self._newest.values())
 
     def record(self, profile_id: str) -> InstanceRecord | None:
@@ -55,7 +56,7 @@ class Roster:
 
     def records(self) -> Sequence[InstanceRecord]:
         """The newest life of each profile, newest first."""
-        found = [replace(life.record(), queued=self._queued(life.profile_id)) for life in self._newest.values()]
+        found = [replace(life.record(), queued=self._queued(life.profile_id)) for life in self.lives()]
         return sorted(found, key=lambda record: -record.id)
 
     def logs(self, profile_id: str, count: int) -> tuple[int, Sequence[str]]:
@@ -67,7 +68,7 @@ class Roster:
 
     def logs_of(self, identifier: int, count: int) -> Sequence[str]:
         """The last lines of one life, also after its end."""
-        for life in self._newest.values():
+        for life in self.lives():
             if life.id == identifier:
                 return life.output.tail(count)
         return read_tail(self._logs_dir / f"{id_text(identifier)}.log", count)

@@ -2,25 +2,21 @@
 
 import asyncio
 import contextlib
-import logging
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.errors import InstanceNotRunning, ProfileNotRunning
+from app.errors import InstanceFailed, InstanceNotRunning, ProfileNotRunning
 from app.events import Event
-from app.identifiers import TimeOrderedIds, id_text
-from app.instances.addresses import Addresses
+from app.identifiers import id_text
 from app.instances.demand import Demand
 from app.instances.facts import InstanceDegraded
 from app.instances.fallback import Fallback
 from app.instances.instance import Instance
-from app.instances.launcher import Fitting, Launcher, Waiting
+from app.instances.launcher import Launcher, Waiting
 from app.instances.lease import Lease
-from app.instances.log_files import prune_logs
-from app.instances.needs import InstanceNeeds, Listeners
-from app.instances.orphans import ChildFiles
+from app.instances.lives import Lives
+from app.instances.needs import Listeners
 from app.instances.recovery import Recovery
 from app.instances.residency import Refuse
 from app.instances.residents import others_of
@@ -29,13 +25,12 @@ from app.instances.room import Room, RoomFinder, refusal
 from app.instances.roster import Roster
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.instances.surroundings import Surroundings
-from app.instances.turns import Turns
+from app.instances.turns import Turn, Turns
+from app.instances.wishes import Wish, Wishes
 from app.launch.check import LaunchCheck
 from app.launch.circumstances import OtherLaunches
 from app.profiles.catalog import ProfileCatalog
 from app.profiles.profile import LaunchProfile
-
-_log = logging.getLogger(__name__)
 
 
 class Supervisor:
@@ -53,18 +48,13 @@ class Supervisor:
     ) -> None:
         self._catalog = catalog
         self._publish = publish = tell.publish
-        self._logs_dir = surroundings.logs_dir
-        self._logs_kept = surroundings.logs_kept
-        self._ids = TimeOrderedIds()
         self.roster = Roster(surroundings.logs_dir, lambda profile_id: self._demand.queued(profile_id))  # noqa: PLW0108 - it comes later
-        self._lives: dict[int, asyncio.Task[None]] = {}
         # Planning and registering happen under one lock: a launch is planned against what the one before it took.
         self._launching = asyncio.Lock()
-        self._closing = False
-        self._starting: Counter[str] = Counter()
-        self._restarts = Restarts(self.roster)
-        self._addresses = Addresses(surroundings.runtime_dir, surroundings.transport)
+        self._wishes = Wishes()
+        self._restarts = Restarts(self.roster, self._wishes)
         self._turns = Turns(surroundings.yield_after_seconds)
+        self._lives = Lives(surroundings, self.roster, replace(tell, publish=self._tell), self._turns.move)
         self._rooms = RoomFinder(check, self.roster.lives, surroundings.residency)
         self._launcher = Launcher(
             self._rooms,
@@ -74,24 +64,16 @@ class Supervisor:
         )
         self._recovery = Recovery(surroundings.restart, self.start_alone, publish)
         self._fallback = Fallback(
-            lambda name: self._restarts.begin(name, surroundings.drain_seconds, "fallback", self.start_alone), publish
+            lambda name: self._restarts.begin(
+                name, surroundings.drain_seconds, "fallback", lambda wish: self._begin(wish, may_evict=False)
+            ),
+            publish,
         )
         self._demand = Demand(
             lease=self.lease,
             bring_up=self.bring_up,
             serving=lambda profile_id: catalog.get(profile_id).profile.serving,
             queue_limit=surroundings.queue_limit,
-        )
-        empty_folder = surroundings.runtime_dir / "config"
-        empty_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._needs = InstanceNeeds(
-            logs_dir=surroundings.logs_dir,
-            empty_folder=empty_folder,
-            deadlines=surroundings.deadlines,
-            canary=surroundings.canary,
-            tell=replace(tell, publish=self._tell),
-            on_empty=self._turns.move,
-            children=ChildFiles(surroundings.children_dir, surroundings.runtime_dir),
         )
 
     # To show.
@@ -100,7 +82,7 @@ class Supervisor:
         """Whether a life of the profile has not ended, or is about to begin."""
         life = self.roster.newest(profile_id)
         is_alive = life is not None and not life.state.is_terminal
-        return is_alive or self._starting[profile_id] > 0 or self._recovery.pending(profile_id) is not None
+        return is_alive or self._wishes.is_open(profile_id) or self._recovery.pending(profile_id) is not None
 
     def others(self, profile_id: str, gone: frozenset[int] = frozenset()) -> OtherLaunches:
         """What instances do to the memory that a launch of this profile would meet, as if those in `gone` had ended."""
@@ -138,25 +120,25 @@ class Supervisor:
     async def bring_up(self, profile_id: str) -> Instance:
         """A ready instance of the profile, started for a request: idle instances of others may be ended for it.
 
-        Waits through the pauses of the restart policy, and for room. Raises LaunchRefused, InstanceFailed.
+        Waits through the pauses of the restart policy, and for room; a life that is restarted while it loads is
+        followed by the next. Raises LaunchRefused, InstanceFailed, and ProfileNotRunning where it is stopped by hand.
         """
-        while True:
-            if (pending := self._recovery.pending(profile_id)) is not None:
-                await asyncio.wait({pending})
-            self._recovery.admit(profile_id, self._catalog.get(profile_id).revision)
-            seen = self._turns.moves
-            life = await self._begin(profile_id, is_patient=True)
-            state = await life.until(lambda state: state is InstanceState.READY or state.is_terminal)
-            if state is InstanceState.READY:
-                with contextlib.suppress(ProfileNotRunning):
-                    life.lease().release()
-                    return life
-                # It lets another profile pass first.
-                await self._turns.next_move(seen)
-            elif life.was_asked:
-                raise ProfileNotRunning(
-                    f"profile {profile_id!r} was stopped while it was loading", profile=profile_id, state=state.value
-                )
+        with self._wishes.wish(profile_id) as wish:
+            while True:
+                revision = self._catalog.get(profile_id).revision
+                if (pending := self._recovery.pending(profile_id, revision)) is not None:
+                    await asyncio.wait({pending})
+                wish.demand()
+                self._recovery.admit(profile_id, self._catalog.get(profile_id).revision)
+                seen = self._turns.moves
+                life = await self._begin(wish, is_patient=True)
+                state = await life.until(lambda state: state is InstanceState.READY or state.is_terminal)
+                if state is InstanceState.READY:
+                    with contextlib.suppress(ProfileNotRunning):
+                        life.lease().release()
+                        return life
+                    # It lets another profile pass first.
+                    await self._turns.next_move(seen)
 
     # To change.
 
@@ -169,100 +151,83 @@ class Supervisor:
         if life is None or life.state.is_terminal:
             # A person asks: what failed before no longer counts.
             self._forgive(profile_id)
-        before = life
-        begun = await self._begin(profile_id, force=force, is_patient=is_patient)
-        return begun, begun is not before
+        with self._wishes.wish(profile_id) as wish:
+            begun = await self._begin(wish, force=force, is_patient=is_patient)
+        return begun, begun is not life
 
     async def start_alone(self, profile_id: str) -> Instance:
         """The same where no person and no request asks: nothing that runs is ended for it. Raises LaunchRefused."""
-        return await self._begin(profile_id, may_evict=False)
+        with self._wishes.wish(profile_id) as wish:
+            return await self._begin(wish, may_evict=False)
 
     async def _begin(
-        self, profile_id: str, *, force: bool = False, may_evict: bool = True, is_patient: bool = False
+        self, wish: Wish, *, force: bool = False, may_evict: bool = True, is_patient: bool = False
     ) -> Instance:
-        self._starting[profile_id] += 1
-        try:
-            with self._turns.turn() as turn:
-                while True:
-                    seen = self._turns.moves
-                    async with self._launching:
-                        self._demand_open(profile_id)
-                        life = self.roster.newest(profile_id)
-                        if life is not None and not life.state.is_terminal and not life.is_ending:
-                            return life
-                        if life is None or life.state.is_terminal:
-                            outcome = await self._launch(profile_id, force=force, may_evict=may_evict)
-                            if isinstance(outcome, Instance):
-                                return outcome
-                            if not is_patient:
-                                raise refusal(profile_id, outcome.report)
-                            blockers = [each for each in self.roster.lives() if each.id in outcome.instance_ids]
-                        else:
-                            # It is on its way out: its memory is free when it has ended.
-                            blockers = []
-                    await turn.wait_for(blockers, seen)
-        finally:
-            self._starting[profile_id] -= 1
+        with self._turns.turn() as turn:
+            while True:
+                seen = self._turns.moves
+                async with self._launching:
+                    wish.demand()
+                    life = self.roster.newest(wish.profile_id)
+                    if life is not None and not life.state.is_terminal and not life.is_ending:
+                        return life
+                    if life is None or life.state.is_terminal:
+                        outcome = await self._launch(wish, turn, force=force, may_evict=may_evict)
+                        if isinstance(outcome, Instance):
+                            return outcome
+                        if not is_patient:
+                            raise refusal(wish.profile_id, outcome.report)
+                        blockers = [each for each in self.roster.lives() if each.id in outcome.instance_ids]
+                    else:
+                        # It is on its way out: its memory is free when it has ended.
+                        blockers = []
+                await turn.wait_for(blockers, seen)
 
-    async def _launch(self, profile_id: str, *, force: bool, may_evict: bool) -> Instance | Waiting:
+    async def _launch(self, wish: Wish, turn: Turn, *, force: bool, may_evict: bool) -> Instance | Waiting:
+        profile_id = wish.profile_id
         stored, fallback_reason = self._fallback.as_launched(self._catalog.get(profile_id))
-        outcome = await self._launcher.room_for(stored, force=force, may_evict=may_evict)
-        if isinstance(outcome, Waiting):
-            return outcome
-        # While it was checked, the profile may have gone (ProfileNotFound), or the service begun to stop.
-        self._catalog.get(profile_id)
-        self._demand_open(profile_id)
-        return self._register(outcome, fallback_reason)
-
-    def _demand_open(self, profile_id: str) -> None:
-        if self._closing:
-            raise ProfileNotRunning("the service is stopping and starts nothing new", profile=profile_id)
-
-    def _register(self, fitting: Fitting, fallback_reason: str | None) -> Instance:
-        launch = fitting.launch
-        identifier = self._ids.next()
-        life = Instance(
-            identifier,
-            launch,
-            self._addresses.address(identifier),
-            self._needs,
-            followed_eviction=fitting.followed_eviction,
-            fallback_reason=fallback_reason,
-        )
-        self.roster.add(life)
-        task = asyncio.create_task(life.live(), name=f"instance {id_text(identifier)}")
-        self._lives[identifier] = task
-        task.add_done_callback(lambda _: self._ended(life))
-        return life
-
-    def _ended(self, life: Instance) -> None:
-        task = self._lives.pop(life.id)
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            _log.error("the life of instance %s broke", id_text(life.id), exc_info=failure)
-        self._addresses.release(life.id)
-        self._needs.children.remove(life.id)
-        prune_logs(self._logs_dir, self._logs_kept, {each.id for each in self.roster.lives()})
+        kept = self._turns.kept_from(turn)
+        try:
+            outcome = await self._launcher.room_for(stored, force=force, may_evict=may_evict, kept=kept)
+            if isinstance(outcome, Waiting):
+                return outcome
+            # While it was checked, the profile may have gone (ProfileNotFound), or somebody stopped it.
+            self._catalog.get(profile_id)
+            wish.demand()
+            return self._lives.begin(outcome, fallback_reason)
+        except OSError as failure:
+            # No descriptors left, a folder that went: not the client's doing, nor the end of its connection.
+            raise InstanceFailed(
+                f"profile {profile_id!r} could not be started: {failure}", reason="engine-not-started", last_lines=[]
+            ) from failure
 
     def _tell(self, event: Event) -> None:
         """Pass on what an instance tells; its end is also for the restart policy, before anyone who waited for it."""
         self._publish(event)
         if isinstance(event, InstanceDegraded):
             life = self.roster.newest(event.profile_id)
-            if life is not None and not self._closing:
+            if life is not None and not self._wishes.is_closed:
                 self._fallback.degraded(life, event.findings)
         if isinstance(event, InstanceStateChanged):
             self._turns.move()
             life = self.roster.newest(event.profile_id)
-            if event.state.is_terminal and life is not None and life.id == event.instance_id and not self._closing:
+            is_newest = life is not None and life.id == event.instance_id
+            if life is not None and is_newest and event.state.is_terminal and not self._wishes.is_closed:
                 self._recovery.ended(life)
 
     def stop(self, profile_id: str, drain_seconds: float) -> Instance:
-        """Ask the profile's instance to stop; a terminal one is returned as it is. Raises InstanceNotRunning."""
+        """Ask the profile's instance to stop; a terminal one is returned as it is. Raises InstanceNotRunning.
+
+        Starts that are on their way are withdrawn, and who waits for them is told.
+        """
         self._recovery.clear(profile_id)
+        withdrawn = self._wishes.withdraw(profile_id)
+        self._turns.move()
         life = self.roster.newest(profile_id)
         if life is None:
             self._catalog.get(profile_id)
-            raise InstanceNotRunning(f"profile {profile_id!r} has no instance to stop", profile=profile_id)
+            more = "; the start that was on its way is given up" if withdrawn else ""
+            raise InstanceNotRunning(f"profile {profile_id!r} has no instance to stop{more}", profile=profile_id)
         life.ask_to_stop(drain_seconds)
         return life
 
@@ -272,11 +237,16 @@ class Supervisor:
         The check comes first: a profile that would be refused goes on serving as it is. Raises LaunchRefused.
         """
         stored = self._catalog.get(profile_id)
-        room = await self._rooms.find(stored.profile, stored.revision, force=force)
-        if isinstance(room.decision, Refuse):
-            raise refusal(profile_id, room.checked.report)
+        with self._wishes.wish(profile_id) as wish:
+            room = await self._rooms.find(stored.profile, stored.revision, force=force)
+            if isinstance(room.decision, Refuse):
+                raise refusal(profile_id, room.checked.report)
+            wish.demand()
         self._forgive(profile_id)
-        return self._restarts.begin(profile_id, drain_seconds, "restart", lambda name: self._begin(name, force=force))
+        # It was told to go for this: where room has become scarce meanwhile, it waits for it.
+        return self._restarts.begin(
+            profile_id, drain_seconds, "restart", lambda wish: self._begin(wish, force=force, is_patient=True)
+        )
 
     def _forgive(self, profile_id: str) -> None:
         self._recovery.clear(profile_id)
@@ -287,13 +257,20 @@ class Supervisor:
         self._forgive(profile_id)
         self.roster.forget(profile_id)
 
-    async def close(self, drain_seconds: float) -> None:
-        """Stop every instance and wait until all are reaped."""
-        self._closing = True
+    def begin_closing(self) -> None:
+        """Start nothing more, and tell those who wait for a profile; what is served goes on."""
+        self._wishes.close()
         self._recovery.close()
-        self._restarts.close()
+        self._demand.close()
         self._turns.move()
         for life in self.roster.lives():
+            if life.state in (InstanceState.STARTING, InstanceState.LOADING):
+                life.ask_to_stop(0, "service-stopped")
+
+    async def close(self, drain_seconds: float) -> None:
+        """Stop every instance and wait until all are reaped."""
+        self.begin_closing()
+        for life in self.roster.lives():
             life.ask_to_stop(drain_seconds, "service-stopped")
-        if self._lives:
-            await asyncio.wait(list(self._lives.values()))
+        await self._lives.until_all_ended()
+        self._restarts.close()

@@ -18,8 +18,9 @@ class Device:
 
     `uuid` and `pci_bus_id` are known only where a driver was asked too; `uuid` may be that of a MIG slice. The memory
     of an `integrated` device is the host's: both figures are about one budget. `holders` are processes that are not
-    ours, `own_holders` our engines. `mismatch` says why the driver's figures could not be attached to this device. The figures of an `is_stale`
-    device are from before our own engines took memory of it: it cannot be asked while they live.
+    ours, `own_holders` our engines. `mismatch` says why the driver's figures could not be attached to this device. The
+    figures of an `is_stale` device are from before our own engines took memory of it: it cannot be asked while they
+    live.
     """
 
     name: str

@@ -138,7 +138,7 @@ def _device(index: int, traffic: bool) -> NvmlDevice:
         uuid=_ask(pynvml.nvmlDeviceGetUUID, card),
         pci_bus_id=_ask(lambda: normal_pci_bus_id(pynvml.nvmlDeviceGetPciInfo(card).busId)),
         name=_ask(pynvml.nvmlDeviceGetName, card),
-        # First who holds it, then what is free: what a process takes in between is then not thought of as still to come.
+        # First who holds it, then what is free: what a process takes in between is not thought of as free then.
         processes=_processes(card),
         memory=_memory(card),
         utilisation=_then(

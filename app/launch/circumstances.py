@@ -18,7 +18,7 @@ class OtherLaunches:
     `reserved` is promised to launches whose bytes no driver shows yet; of it, `loading` has by process id what is
     promised to those that load, since a driver shows their memory bit by bit. `returning` is held by an earlier life of
     the profile itself, which ends before the launch. With `holds_rpc` an instance of another profile uses the RPC
-    servers, with `own_rpc` one of this: they speak with one client at a time.
+    servers, with `own_rpc` one of this, or one that ends for the launch: they speak with one client at a time.
     """
 
     reserved: Mapping[str, int]

@@ -17,6 +17,7 @@ from app.placement.case import LaunchCase
 from app.placement.suggest import Suggested, suggest
 from app.placement.unsuggested import as_warnings, without_repeats
 from app.profiles.profile import LaunchProfile
+from app.profiles.stored import UNSTORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,7 @@ class LaunchSuggestions:
     def __init__(self, check: LaunchCheck, probe: EngineProbe, circumstances: Circumstances) -> None:
         self._check, self._probe, self._now = check, probe, circumstances
 
-    async def suggest(
-        self, wish: LaunchProfile, revision: int, *, machine: Machine | None = None
-    ) -> CheckedSuggestions:
+    async def suggest(self, wish: LaunchProfile, *, machine: Machine | None = None) -> CheckedSuggestions:
         """The best few for the files of `wish`; what the check would refuse is left out, and said.
 
         With a `machine` of another place nothing of this one counts. Raises ModelFileError for a file that cannot be
@@ -60,7 +59,7 @@ class LaunchSuggestions:
             CheckedSuggestion(
                 each.profile,
                 each.reason,
-                (await self._check.check(each.profile, revision, machine=machine)).report,
+                (await self._check.check(each.profile, UNSTORED, machine=machine)).report,
             )
             for each in found.profiles
         ]

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -64,6 +65,7 @@ def cycle(service: Service, profile: str, number: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_two_hundred_lives_leave_nothing_behind(folder: Path, tiny: TinyModels) -> None:
     """Earns that a service which runs for months neither fills its tables nor leaves engines that nobody knows."""
     settings = settings_for(folder, tiny.dense_target.parent, runtime_dir=folder / "run")
@@ -109,5 +111,5 @@ def demand_legal_steps(service: Service) -> None:
         steps[event["id"]].append(InstanceState(event["state"]))
     for states in steps.values():
         assert states[0] is InstanceState.STARTING
-        assert all(state.may_become(following) for state, following in zip(states, states[1:], strict=False)), states
+        assert all(state.may_become(following) for state, following in pairwise(states)), states
         assert states[-1].is_terminal

@@ -69,7 +69,7 @@ def test_a_kill_leaves_no_engine_and_a_whole_database(folder: Path) -> None:
         instance, done_id, request = _work(served)
         os.kill(served.process.pid, signal.SIGKILL)
         assert served.process.wait(DEADLINE_SECONDS) == -signal.SIGKILL
-        assert wait_for_end(instance["pid"]), "the engine outlives the service"
+        assert wait_for_end(instance["pid"], 5), "the engine outlives the service"
         _, failure = request.outcome()
         assert failure is not None
     _database_is_whole(folder)
@@ -94,7 +94,7 @@ def test_a_kill_while_it_loads_leaves_no_engine(folder: Path) -> None:
         served.service.client.post(f"/profiles/{PROFILE}/start")
         pid = eventually(lambda: served.service.newest(PROFILE)["pid"])
         os.kill(served.process.pid, signal.SIGKILL)
-        assert wait_for_end(pid), "the engine outlives the service"
+        assert wait_for_end(pid, 5), "the engine outlives the service"
 
 
 @pytest.mark.slow

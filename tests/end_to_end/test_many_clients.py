@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from fixtures.simulated_card import MARGIN_BYTES, CardService, Giving, service_with_card
+from fixtures.card_service import MARGIN_BYTES, CardService, service_with_card
+from fixtures.simulated_card import Giving
 from fixtures.tiny_models import TinyModels
 
 CLIENTS = 50

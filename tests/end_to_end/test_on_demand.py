@@ -166,7 +166,7 @@ def test_a_crash_while_it_serves_is_followed_by_a_new_life(tiny: TinyModels) -> 
 
 
 def test_a_server_that_is_healthy_and_answers_nothing_is_ended_and_replaced(tiny: TinyModels) -> None:
-    settings = {"canary_first_byte_seconds": 0.4, "canary_probe_seconds": 0.4, "restart_pause_seconds": 0.05}
+    settings = {"canary_silence_seconds": 0.4, "canary_probe_seconds": 0.4, "restart_pause_seconds": 0.05}
     with service_with_faults(tiny, **settings) as faults:
         service = faults.service
         profile = faults.profile("hangs", {"launches": [{"hang_after_completions": 1}, {}]})

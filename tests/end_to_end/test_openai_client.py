@@ -108,6 +108,56 @@ def test_a_chat_stream_with_tools(client: openai.OpenAI) -> None:
     assert {"chunk", "content.delta"} <= kinds
 
 
+def test_a_response(client: openai.OpenAI, service: Service) -> None:
+    raw = client.responses.with_raw_response.create(model=MODEL, input="hello", max_output_tokens=TOKENS, temperature=0)
+    response = raw.parse()
+    assert response.output_text == simulate_text(LAST_OF_PROMPT, TOKENS, ALWAYS_RIGHT)
+    assert response.usage is not None
+    row = service.row_of(raw.headers["x-request-id"])
+    assert (row["endpoint"], row["outcome"], row["stream"]) == ("responses", "completed", False)
+    assert (row["prompt_tokens"], row["generated_tokens"]) == (response.usage.input_tokens, TOKENS)
+    # In one piece the engine reports neither times nor drafts.
+    assert (row["generation_seconds"], row["draft_tokens"]) == (None, None)
+
+
+def test_a_response_stream(client: openai.OpenAI, service: Service) -> None:
+    stream = client.responses.create(
+        model=MODEL,
+        input="hello",
+        max_output_tokens=TOKENS,
+        temperature=0,
+        stream=True,
+        extra_body={"cache_prompt": False},
+    )
+    events = list(stream)
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == simulate_text(
+        LAST_OF_PROMPT, TOKENS, ALWAYS_RIGHT
+    )
+    assert events[-1].type == "response.completed"
+    row = service.row_of(stream.response.headers["x-request-id"])
+    expected = simulate_draft("draft-simple", LAST_OF_PROMPT, TOKENS, WRONG_AFTER_D, 3)
+    assert (row["draft_tokens"], row["accepted_tokens"]) == tuple(expected)
+    assert (row["outcome"], row["stream"], row["generated_tokens"]) == ("completed", True, TOKENS)
+    assert row["generation_seconds"] is not None
+
+
+def test_embeddings(client: openai.OpenAI, service: Service, tiny: TinyModels) -> None:
+    extra = ["--embeddings", "--pooling", "mean"]
+    name = service.add(
+        {"id": "vectors", "target": {"path": tiny.dense_target.name}, "context": {"threads": 1}, "extra_args": extra}
+    )
+    found = client.embeddings.create(model=name, input=["hello", "hello abc"])
+    assert [len(item.embedding) for item in found.data] == [32, 32]
+    assert found.usage.prompt_tokens == len("hello") + len("hello abc")
+    service.stop(name)
+
+
+def test_one_model(client: openai.OpenAI) -> None:
+    assert client.models.retrieve("org/Tiny Chat:latest").id == "org/Tiny Chat:latest"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("no/such")
+
+
 def test_an_unknown_model(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="no-such", messages=MESSAGES)

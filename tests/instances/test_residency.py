@@ -70,6 +70,23 @@ def test_what_is_ending_counts_before_anybody_else_has_to_go() -> None:
     assert evicted(decide("wanted", {"CUDA0": GIB + 1}, [ending, idle], POLICY)) == {2}
 
 
+def test_of_busy_ones_only_as_many_are_waited_for_as_are_needed() -> None:
+    dear, cheap = (resident(at, {"CUDA0": GIB}, Hold.BUSY, reload=100 / at) for at in (1, 2))
+    ending = resident(3, {"CUDA0": GIB}, Hold.ENDING)
+    assert decide("wanted", {"CUDA0": GIB}, [dear, cheap], POLICY) == Wait((2,))
+    assert decide("wanted", {"CUDA0": 2 * GIB}, [dear, cheap, ending], POLICY) == Wait((3, 2))
+    # An idle one will go as well, and is not waited for.
+    idle = resident(4, {"CUDA0": GIB})
+    assert decide("wanted", {"CUDA0": 2 * GIB}, [cheap, idle], POLICY) == Wait((2,))
+
+
+def test_who_may_not_evict_does_not_wait_for_what_serves() -> None:
+    may_not = ResidencyPolicy(may_evict=False)
+    busy, ending = resident(1, {"CUDA0": GIB}, Hold.BUSY), resident(2, {"CUDA0": GIB}, Hold.ENDING)
+    assert isinstance(decide("wanted", {"CUDA0": GIB}, [busy], may_not), Refuse)
+    assert decide("wanted", {"CUDA0": GIB}, [busy, ending], may_not) == Wait((2,))
+
+
 def test_without_the_right_to_evict_nobody_goes() -> None:
     refused = decide("wanted", {"CUDA0": GIB}, [resident(1, {"CUDA0": GIB})], ResidencyPolicy(may_evict=False))
     assert isinstance(refused, Refuse)

@@ -109,11 +109,12 @@ async def test_variables_of_a_profile_change_what_is_seen() -> None:
     assert world.asked == [{"CUDA_VISIBLE_DEVICES": "1"}]
 
 
-async def test_holders_are_processes_that_are_not_ours() -> None:
+async def test_holders_are_told_apart_by_whose_they_are() -> None:
     processes = (CardProcess(10, GIB), CardProcess(11, 2 * GIB), CardProcess(12, None), CardProcess(13, 0))
     world = World([listed("CUDA0")], nvml=driver(card(1, processes=processes)), ours=frozenset({10}))
     (device,) = (await world.reader().now()).devices
     assert device.holders == (MemoryHolder(11, 2 * GIB), MemoryHolder(12, None))
+    assert device.own_holders == (MemoryHolder(10, GIB),)
 
 
 async def test_a_card_without_memory_of_its_own_takes_from_the_host() -> None:

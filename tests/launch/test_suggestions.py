@@ -42,7 +42,7 @@ async def suggested(folder: Path, taken: Sequence[str] = (), **wish: Any) -> Che
     )
     probe = EngineProbe(lambda: find_engine(str(FAKE_ENGINE)))
     check = LaunchCheck(probe, DryRuns(), circumstances)
-    return await LaunchSuggestions(check, probe, circumstances).suggest(profile(**wish), 1)
+    return await LaunchSuggestions(check, probe, circumstances).suggest(profile(**wish))
 
 
 @pytest.mark.parametrize(("at", "is_left_out"), [(7, True), (4, False)])
