@@ -37,11 +37,13 @@
     |   |-- QueueFull                too many requests wait for a profile already
     |   |-- QueueTimedOut            the profile was not ready in the time that a request waits
     |   |-- UpstreamFailed           the engine broke off, or cannot be reached
+    |   |-- UpgradeRefused           another protocol was asked for (proxy/passage.py)
     |   `-- RequestCancelled         somebody cancelled it (proxy/exchange.py)
     |-- RequestNotFound              no such recorded request
     |-- RequestOver                  it has ended, so it cannot be cancelled
     |-- QueryInvalid                 filters or groups that cannot be answered (telemetry/queries.py)
-    `-- AccessDenied                 key missing, wrong, or without the right
+    |-- AccessDenied                 key missing, wrong, or without the right
+    `-- KeyExists, KeyNotFound, KeyInvalid, KeyNeeded    what making and revoking keys can meet (access/key.py)
 
 Only `api/` knows which HTTP status each of them becomes.
 """

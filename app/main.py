@@ -10,14 +10,13 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from app import __version__, data_folder
-from app.access.keys import gatekeeper
-from app.access.origins import origin_guard
 from app.api import check as check_api
 from app.api import devices as devices_api
 from app.api import diagnosis as diagnosis_api
 from app.api import events as events_api
 from app.api import imports as imports_api
 from app.api import instances as instances_api
+from app.api import keys as keys_api
 from app.api import lifecycle as lifecycle_api
 from app.api import log_stream as log_stream_api
 from app.api import metrics as metrics_api
@@ -29,8 +28,8 @@ from app.api import requests as requests_api
 from app.api import suggest as suggest_api
 from app.api import system as system_api
 from app.api.active_requests import RelayedRequests
+from app.api.entrance import Entrance
 from app.api.event_feed import EventFeed
-from app.api.gate import Gate
 from app.database import Database
 from app.events import EventBus
 from app.identifiers import TimeOrderedIds, id_text
@@ -83,6 +82,7 @@ def create_app(settings: Settings) -> FastAPI:
     bus = EventBus()
     database = Database(settings.database)
     runtime_dir = settings.make_runtime_dir()
+    entrance = Entrance(settings, database)
     catalog = ProfileCatalog(database, bus.publish, in_use=lambda profile_id: supervisor.is_running(profile_id))  # noqa: PLW0108 - it comes later
     files = ProfileFiles(settings.profiles_folder, catalog)
     probe = EngineProbe(lambda: find_engine(settings.engine), settings.rpc)
@@ -117,14 +117,14 @@ def create_app(settings: Settings) -> FastAPI:
         lease_when_ready=supervisor.lease_when_ready,
         models=lambda: models_of(catalog, supervisor),
         publish=bus.publish,
-        render_error=problems.openai_answer,
+        render_error=problems.relay_answer,
         upstreams=upstreams,
         ids=TimeOrderedIds(),
         max_body_bytes=settings.max_body_bytes,
         sign_of_life_seconds=settings.sign_of_life_seconds or None,
     )
     recorder = Recorder(database)
-    registry, instruments = metrics_of(probe, database, recorder, supervisor.roster, bus)
+    registry, instruments = metrics_of(probe, database, recorder, supervisor.roster, bus, entrance.refusals.counts)
     _subscribe(bus, recorder, instruments, relay, supervisor, inventory, outputs)
     event_feed.subscribe(bus)
 
@@ -132,10 +132,7 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         try:
             with data_folder.held(settings.data_dir):
-                prepare_folders(settings)
-                database.migrate()
-                database.start()
-                catalog.load()
+                _load(settings, database, entrance, catalog)
                 await files.sync()
                 await archive.close_earlier_lives()
                 await asyncio.to_thread(clear_up, settings)
@@ -165,7 +162,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
 
-    app.state.end_streams = _end_of_streams(event_feed, outputs)
+    app.state.end_streams = _end_of_waiting(event_feed, outputs, supervisor)
     for router in (
         presets_api.router(),
         profiles_api.router(catalog, supervisor.status),
@@ -185,18 +182,31 @@ def create_app(settings: Settings) -> FastAPI:
         log_stream_api.router(outputs, catalog.get),
         events_api.router(event_feed.feed),
         requests_api.router(database, RelayedRequests(relay)),
+        keys_api.router(entrance.book, catalog.get),
         metrics_api.router(registry),
         system_api.router(database, probe, files.problems),
     ):
         app.include_router(router)
-    app.add_middleware(Gate, gatekeeper=gatekeeper(settings), guard=origin_guard(settings), relay=relay)
+    entrance.guard(app, relay)
     return app
 
 
-def _end_of_streams(event_feed: EventFeed, outputs: OutputFeeds) -> Callable[[], None]:
-    """Streams that follow would keep the server from ending: it waits for its connections."""
+def _load(settings: Settings, database: Database, entrance: Entrance, catalog: ProfileCatalog) -> None:
+    """What must be there before anything runs."""
+    prepare_folders(settings)
+    database.migrate()
+    database.start()
+    entrance.load()
+    catalog.load()
+
+
+def _end_of_waiting(event_feed: EventFeed, outputs: OutputFeeds, supervisor: Supervisor) -> Callable[[], None]:
+    """Streams that follow, and requests that wait for a profile, would keep the server from ending: it waits for its
+    connections.
+    """
 
     def end() -> None:
+        supervisor.begin_closing()
         event_feed.close()
         outputs.close()
 

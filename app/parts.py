@@ -39,7 +39,7 @@ from app.inventory.machine import MachineReader
 from app.inventory.nvml import Nvml
 from app.inventory.nvml_reader import NvmlReader
 from app.llama_server.probe import EngineProbe
-from app.metrics.collectors import MetricsRegistry, ServiceCollector
+from app.metrics.collectors import AccessCollector, MetricsRegistry, ServiceCollector
 from app.metrics.instances import InstancesCollector
 from app.metrics.instruments import Instruments
 from app.profiles.catalog import ProfileCatalog, ProfileDeleted
@@ -53,11 +53,17 @@ _log = logging.getLogger(__name__)
 
 
 def metrics_of(
-    probe: EngineProbe, database: Database, recorder: Recorder, roster: Roster, bus: EventBus
+    probe: EngineProbe,
+    database: Database,
+    recorder: Recorder,
+    roster: Roster,
+    bus: EventBus,
+    refused: Callable[[], Mapping[str, int]],
 ) -> tuple[MetricsRegistry, Instruments]:
     """The registry with what the service and the instances tell, and the instruments in it."""
     registry = MetricsRegistry()
     instruments = Instruments(registry)
+    registry.register(AccessCollector(refused))
     instances = InstancesCollector(roster.records)
     registry.register(instances)
     bus.subscribe(ResidencyEvicted, instances.on_evicted)
@@ -193,7 +199,7 @@ def surroundings_of(settings: Settings, runtime_dir: Path) -> Surroundings:
         restart=RestartPolicy(first_pause_seconds=settings.restart_pause_seconds, crashes_most=settings.restart_most),
         canary=CanaryPolicy(
             failures_most=settings.canary_failures,
-            first_byte_seconds=settings.canary_first_byte_seconds,
+            silence_seconds=settings.canary_silence_seconds,
             probe_seconds=settings.canary_probe_seconds,
         ),
     )
@@ -228,12 +234,20 @@ def models_of(catalog: ProfileCatalog, supervisor: Supervisor) -> list[dict[str,
 async def running(*jobs: Any) -> AsyncIterator[None]:
     """Run these coroutines beside the body, and end them with it."""
     tasks = [asyncio.create_task(job) for job in jobs]
+    for task in tasks:
+        task.add_done_callback(_log_breakdown)
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _log_breakdown(job: asyncio.Task[Any]) -> None:
+    """Jobs run as long as the service does: one that breaks would otherwise be missed only at its end."""
+    if not job.cancelled() and (failure := job.exception()) is not None:
+        _log.error("%s broke and does not go on", job.get_coro(), exc_info=failure)
 
 
 async def first_look(probe: EngineProbe) -> None:

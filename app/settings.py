@@ -3,6 +3,7 @@
 import ipaddress
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,6 +12,10 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import SettingsInvalid
+
+# No `*`: where no key is asked for, it would let every page that is open in a browser read all there is.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*,]+")
+_OWN_PORTS = {"http": ":80", "https": ":443"}
 
 
 def _default_data_dir() -> Path:
@@ -54,6 +59,9 @@ class Settings(BaseSettings):
     trusted_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="host names that may be asked for where no key is configured, joined by commas"
     )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="pages that may call the service from a browser, such as https://chat.example, joined by commas"
+    )
     metrics_public: bool = Field(False, description="/metrics and /health need no key beyond loopback")
     max_body_bytes: int = Field(100 * 1024 * 1024, gt=0, description="largest request body")
     load_total_seconds: float = Field(3600.0, gt=0, description="longest load of one instance")
@@ -80,10 +88,12 @@ class Settings(BaseSettings):
     )
     restart_most: int = Field(5, ge=0, description="crashes in a row after which a profile is given up")
     canary_failures: int = Field(3, ge=1, description="failed requests in a row after which an instance is probed")
-    canary_first_byte_seconds: float = Field(
-        120.0, gt=0, description="wait of a request for its first byte after which its instance is probed"
+    canary_silence_seconds: float = Field(
+        120.0, gt=0, description="silence on a request, before its answer or within, after which its engine is probed"
     )
-    canary_probe_seconds: float = Field(60.0, gt=0, description="how long a probe looks for a sign of life")
+    canary_probe_seconds: float = Field(
+        120.0, gt=0, description="how long a probe looks for a sign of life; no batch of a prompt may take two of these"
+    )
     idle_seconds: float = Field(600.0, gt=0, description="longest silence of an engine within an answer")
     margin_bytes: int = Field(
         1024**3, ge=0, description="memory left free on each device, where a profile says nothing"
@@ -95,10 +105,15 @@ class Settings(BaseSettings):
     def _split_paths(cls, value: Any) -> Any:
         return _split_list(value, os.pathsep)
 
-    @field_validator("rpc", "trusted_hosts", mode="before")
+    @field_validator("rpc", "trusted_hosts", "cors_origins", mode="before")
     @classmethod
     def _split_words(cls, value: Any) -> Any:
         return _split_list(value, ",")
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _name_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_origin(text) for text in value)
 
     @field_validator("data_dir", "model_dirs", "profiles_dir", "admin_key_file", "runtime_dir")
     @classmethod
@@ -169,6 +184,15 @@ def load_settings(**overrides: Any) -> Settings:
             for problem in failure.errors()
         ]
         raise SettingsInvalid("; ".join(lines)) from failure
+
+
+def _origin(text: str) -> str:
+    """An origin as browsers send it: lower case, nothing after the host but a port that is not the scheme's own."""
+    origin = text.lower().removesuffix("/")
+    if _ORIGIN.fullmatch(origin) is None:
+        raise ValueError(f"{text!r} is no origin: name each page by scheme and host, like https://chat.example:8443")
+    own_port = _OWN_PORTS.get(origin.partition(":")[0])
+    return origin.removesuffix(own_port) if own_port else origin
 
 
 def _split_list(value: Any, separator: str) -> Any:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 # Their assertions are to be explained like those of a test.
-pytest.register_assert_rewrite("service", "fixtures.faulty_engine", "fixtures.rpc_servers", "fixtures.shapes")
+pytest.register_assert_rewrite(
+    "service", "fixtures.card_service", "fixtures.faulty_engine", "fixtures.rpc_servers", "fixtures.shapes"
+)
 
 from fakes.nvml import build  # noqa: E402
 from fixtures.rpc_servers import rpc_server  # noqa: E402

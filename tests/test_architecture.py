@@ -15,11 +15,13 @@ FILES = sorted(path for path in APP.rglob("*.py") if path != APP / "__init__.py"
 IO_MODULES = {"asyncio", "httpx", "logging", "os", "pathlib", "socket", "subprocess", "threading", "time", "random"}
 PURE = tuple(
     (
-        "speculative placement llama_server/flags.py llama_server/timings.py llama_server/log_lines.py "
+        "speculative placement llama_server/flags.py llama_server/timings.py llama_server/answer "
+        "llama_server/log_lines.py "
         "llama_server/help_text.py llama_server/environment.py llama_server/extra_args.py llama_server/rules.py "
         "llama_server/extra_rules.py llama_server/adapter_rules.py llama_server/breakdown.py "
         "llama_server/dry_run_output.py llama_server/memory_options.py llama_server/command_ "
         "llama_server/shell_text.py launch/witness.py launch/reconcile.py launch/planning.py proxy/sse.py "
+        "proxy/endpoints.py proxy/passage.py proxy/kept.py "
         "proxy/routing.py instances/state.py instances/restart.py instances/residency.py instances/diagnosis "
         "instances/measured.py llama_server/load_ llama_server/log_noise.py"
     ).split()

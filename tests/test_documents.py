@@ -19,7 +19,7 @@ from app.instances.state import InstanceState
 from app.llama_server.environment import ALLOWED_NAMES, ALLOWED_PREFIXES
 from app.llama_server.extra_args import ALLOWED, PATH_VALUED
 from app.llama_server.log_lines import FailureReason
-from app.metrics.collectors import MetricsRegistry, ServiceCollector
+from app.metrics.collectors import AccessCollector, MetricsRegistry, ServiceCollector
 from app.metrics.instances import InstancesCollector
 from app.metrics.instruments import Instruments
 from app.profiles.presets import PRESETS
@@ -139,6 +139,7 @@ def test_every_series_preset_state_reason_and_exit_code_is_told() -> None:
     Instruments(registry)
     registry.register(InstancesCollector(list))
     registry.register(ServiceCollector("1", lambda: None, lambda: 0, lambda: 0))
+    registry.register(AccessCollector(dict))
     told = first_cells()
     assert {family.name for family in registry.collect()} <= told
     assert {preset.id for preset in PRESETS} <= told
@@ -177,9 +178,9 @@ def test_the_examples_of_the_readme_are_what_the_service_takes() -> None:
 
 
 def test_every_command_is_told() -> None:
-    names = {
-        command.name or getattr(command.callback, "__name__", "") for command in command_line().registered_commands
-    }
+    commands = command_line()
+    names = {command.name or getattr(command.callback, "__name__", "") for command in commands.registered_commands}
+    names |= {group.name or "" for group in commands.registered_groups}
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert {name for name in names if f"`paceline {name}" not in GUIDE or f"`{name}`" not in changelog} == set()
 

@@ -30,6 +30,7 @@ ROWS = {
     ],
     "0003": ["INSERT INTO instance VALUES (7, 'kept', 2, 'stopped', 1000, 2000, '{}')"],
     "0004": ["INSERT INTO calibration VALUES ('kept', 2, 'b1', 'CUDA0', 'CUDA0', 'compute', 5)"],
+    "0005": ["INSERT INTO access_key VALUES ('boss', '0a', 'admin', 'ff', NULL, 1000, NULL, NULL)"],
 }
 
 

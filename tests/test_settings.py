@@ -57,6 +57,10 @@ def test_rpc_devices_and_a_file_of_settings(monkeypatch: pytest.MonkeyPatch, tmp
         ("PORT", "70000"),
         ("ENGINE_TRANSPORT", "carrier-pigeon"),
         ("MODEL_DIRS", "[1"),
+        ("CORS_ORIGINS", "*"),
+        ("CORS_ORIGINS", "https://good.example, chat.example"),
+        ("CORS_ORIGINS", "https://*.example"),
+        ("CORS_ORIGINS", "https://chat.example/app"),
         ("DRAIN_SECONDS", "-1"),
     ],
 )
@@ -64,6 +68,11 @@ def test_what_is_wrong_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv(f"PACELINE_{name}", value)
     with pytest.raises(SettingsInvalid, match=f"PACELINE_{name}"):
         load_settings()
+
+
+def test_origins_read_as_browsers_send_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACELINE_CORS_ORIGINS", "https://Chat.Example:443/, http://localhost:3000,app://obsidian.md")
+    assert load_settings().cors_origins == ("https://chat.example", "http://localhost:3000", "app://obsidian.md")
 
 
 def test_settings_are_frozen_and_hide_the_key() -> None:

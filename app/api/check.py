@@ -12,6 +12,7 @@ from app.launch.check import LaunchCheck
 from app.launch.report import PlacementReport
 from app.profiles.catalog import ProfileCatalog
 from app.profiles.profile import LaunchProfile, document_of, merge_patch, parse_profile
+from app.profiles.stored import UNSTORED
 
 
 class _Strict(BaseModel):
@@ -46,12 +47,14 @@ def router(
         profile = stored.profile
         if question.patch:
             profile = parse_profile(merge_patch(document_of(profile), question.patch))
-        return await _report(profile, stored.revision, question.machine)
+        # What was measured is of the profile as it is stored.
+        revision = stored.revision if profile == stored.profile else UNSTORED
+        return await _report(profile, revision, question.machine)
 
     @routes.post("/check")
     async def check_document(question: ProfileQuestion) -> PlacementReport:
         """The same for a profile in the body."""
-        return await _report(parse_profile(question.profile), 0, question.machine)
+        return await _report(parse_profile(question.profile), UNSTORED, question.machine)
 
     async def _report(profile: LaunchProfile, revision: int, machine: MachineBody | None) -> PlacementReport:
         if machine is None:

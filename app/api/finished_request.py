@@ -45,7 +45,7 @@ def finished_request(event: RequestFinished) -> RequestResource:
         method=context.method if context else None,
         category=None,
         finish_reason=_sayable(report.finish_reason),
-        client=None,
+        client=event.client,
     )
 
 

@@ -3,13 +3,19 @@
 Plain ASGI: a relayed request must not pay for routing, validation and dependencies that it does not use.
 """
 
+import asyncio
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.access.key import Key
 from app.access.keys import Gatekeeper
 from app.access.origins import OriginGuard
-from app.api.problems import openai_answer, problem, problem_response
+from app.access.refusals import Refusals
+from app.api.problems import problem, problem_response, relay_answer
 from app.errors import AccessDenied, BodyTooLarge, PacelineError
 from app.proxy.asgi import send_answer
+from app.proxy.caller import Caller, with_caller
+from app.proxy.endpoints import dialect_of, is_inference
 from app.proxy.relay import Relay
 
 # Profiles and machines are small; the relay has a bound of its own.
@@ -19,10 +25,13 @@ _CONTROL_BODY_MOST_BYTES = 4 * 1024 * 1024
 class Gate:
     """ASGI middleware: refuses without a key, hands inference requests to the relay, all else to `app`."""
 
-    def __init__(self, app: ASGIApp, gatekeeper: Gatekeeper, guard: OriginGuard, relay: Relay) -> None:
+    def __init__(
+        self, app: ASGIApp, gatekeeper: Gatekeeper, guard: OriginGuard, refusals: Refusals, relay: Relay
+    ) -> None:
         self._app = app
         self._gatekeeper = gatekeeper
         self._guard = guard
+        self._refusals = refusals
         self._relay = relay
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,24 +39,43 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        path: str = scope["path"]
+        is_relayed = self._relay.takes(scope)
         try:
-            self._gatekeeper.admit(path, scope["headers"])
-            server = scope.get("server")
-            self._guard.admit(scope["method"], scope["headers"], server[0] if server else None)
-            if self._relay.takes(scope):
-                await self._relay(scope, receive, send)
-                return
+            key = self._admit(scope, is_relayed)
+        except AccessDenied as refusal:
+            client = scope.get("client")
+            await asyncio.sleep(self._refusals.note(refusal, client[0] if client else ""))
+            await _refuse(refusal, scope, receive, send, is_relayed=is_relayed)
+            return
+        if is_relayed:
+            if key is not None:
+                with_caller(scope, Caller(key.name, key.profiles))
+            await self._relay(scope, receive, send)
+            return
+        try:
             _demand_small_body(scope)
-        except (AccessDenied, BodyTooLarge) as refusal:
-            await _refuse(refusal, scope, receive, send)
+        except BodyTooLarge as refusal:
+            await _refuse(refusal, scope, receive, send, is_relayed=False)
             return
         await self._app(scope, _bounded(receive), send)
 
+    def _admit(self, scope: Scope, is_relayed: bool) -> Key | None:
+        headers = scope["headers"]
+        key = self._gatekeeper.admit(scope["path"], headers, is_inference=_is_inference(scope, is_relayed))
+        server = scope.get("server")
+        self._guard.admit(scope["method"], headers, server[0] if server else None, wakes=is_relayed)
+        return key
 
-async def _refuse(refusal: PacelineError, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["path"].startswith("/v1"):
-        await send_answer(send, openai_answer(refusal))
+
+def _is_inference(scope: Scope, is_relayed: bool) -> bool:
+    """Whether a key for inference is enough: for what is relayed, save what changes an engine behind its profile."""
+    path: str = scope["path"]
+    return path.startswith("/v1/") or (is_relayed and is_inference(scope))
+
+
+async def _refuse(refusal: PacelineError, scope: Scope, receive: Receive, send: Send, *, is_relayed: bool) -> None:
+    if is_relayed or scope["path"].startswith("/v1"):
+        await send_answer(send, relay_answer(refusal, dialect_of(scope["path"])))
     else:
         await problem_response(*problem(refusal, scope["path"]))(scope, receive, send)
 

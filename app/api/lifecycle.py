@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from app.api.resources import InstanceResource
-from app.errors import InstanceFailed, WaitTimedOut
+from app.errors import InstanceFailed, ProfileNotRunning, WaitTimedOut
 from app.identifiers import id_text
 from app.instances.instance import Instance
 from app.instances.state import InstanceState
@@ -37,10 +37,7 @@ def router(supervisor: Supervisor, *, drain_seconds: float) -> APIRouter:
             async with asyncio.timeout(timeout_seconds):
                 life, is_new = await supervisor.start(profile_id, force=force, is_patient=wait)
         except TimeoutError:
-            raise WaitTimedOut(
-                f"profile {profile_id!r} could not be launched within {timeout_seconds:g} s: its check, or the end "
-                "of its earlier life, takes longer; ask again"
-            ) from None
+            raise _not_launched(profile_id, timeout_seconds) from None
         return await _started(life, response, wait=wait, seconds=timeout_seconds, is_new=is_new)
 
     @routes.post("/profiles/{profile_id}/stop")
@@ -72,14 +69,24 @@ def router(supervisor: Supervisor, *, drain_seconds: float) -> APIRouter:
         restarting = await supervisor.restart(profile_id, drain_seconds or 0, force=force)
         if wait or earlier is None or earlier.state.is_terminal:
             await asyncio.wait({restarting}, timeout=timeout_seconds)
+        if restarting.cancelled():
+            raise ProfileNotRunning("the service is stopping and starts nothing new", profile=profile_id)
         if restarting.done():
             return await _started(restarting.result(), response, wait=wait, seconds=timeout_seconds, is_new=True)
+        if earlier is None:
+            raise _not_launched(profile_id, timeout_seconds)
         # What is seen now is the earlier life on its way out; its successor follows.
         response.status_code = 202
-        life = earlier or await restarting
-        return InstanceResource.of(life.record())
+        return InstanceResource.of(earlier.record())
 
     return routes
+
+
+def _not_launched(profile_id: str, seconds: float) -> WaitTimedOut:
+    return WaitTimedOut(
+        f"profile {profile_id!r} could not be launched within {seconds:g} s: its check, room for it, or the end of its "
+        "earlier life takes longer; ask again"
+    )
 
 
 async def _started(life: Instance, response: Response, *, wait: bool, seconds: float, is_new: bool) -> InstanceResource:

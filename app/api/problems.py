@@ -12,9 +12,12 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from app import errors
+from app.access.key import KeyExists, KeyInvalid, KeyNeeded, KeyNotFound
 from app.errors import LaunchRefused, PacelineError
 from app.proxy.asgi import Answer
+from app.proxy.endpoints import Dialect
 from app.proxy.exchange import RequestCancelled
+from app.proxy.passage import UpgradeRefused
 from app.telemetry.queries import QueryInvalid
 
 _log = logging.getLogger(__name__)
@@ -41,6 +44,7 @@ _STATUS: dict[type[PacelineError], int] = {
     errors.ProfileNotRunning: 503,
     errors.QueueFull: 429,
     errors.QueueTimedOut: 429,
+    UpgradeRefused: 501,
     errors.UpstreamFailed: 502,
     # As nginx says "client closed request"; only the one who cancelled can still be listening.
     RequestCancelled: 499,
@@ -48,12 +52,24 @@ _STATUS: dict[type[PacelineError], int] = {
     errors.RequestOver: 409,
     errors.DatabaseUnavailable: 503,
     QueryInvalid: 422,
+    KeyNotFound: 404,
+    KeyExists: 409,
+    KeyNeeded: 409,
+    KeyInvalid: 422,
 }
 _ENVELOPE_TYPE = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     429: "rate_limit_error",
+}
+_ANTHROPIC_TYPE = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
 }
 _ENVELOPE_PARAM: dict[type[PacelineError], str] = {errors.ModelNotNamed: "model", errors.ModelUnknown: "model"}
 
@@ -97,6 +113,16 @@ def openai_answer(error: PacelineError) -> Answer:
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     return Answer(status, headers, json.dumps({"error": envelope}).encode())
+
+
+def relay_answer(error: PacelineError, dialect: Dialect) -> Answer:
+    """The answer of the relay to its clients, in the envelope that they know."""
+    answer = openai_answer(error)
+    if dialect is not Dialect.ANTHROPIC:
+        return answer
+    default = "invalid_request_error" if answer.status < 500 else "api_error"
+    inner = {"type": _ANTHROPIC_TYPE.get(answer.status, default), "message": error.message}
+    return Answer(answer.status, answer.headers, json.dumps({"type": "error", "error": inner}).encode())
 
 
 def problem_response(status: int, body: Mapping[str, Any]) -> JSONResponse:

@@ -59,7 +59,7 @@ def router(catalog: ProfileCatalog, suggestions: LaunchSuggestions) -> APIRouter
     ) -> SuggestionPage:
         """Profiles that would fit and run best, ranked, for the files and the wishes of this one."""
         stored = catalog.get(profile_id)
-        return await _page(stored.profile, stored.revision, question.machine if question else None)
+        return await _page(stored.profile, question.machine if question else None)
 
     @routes.post("/suggest")
     async def suggest_for_files(question: Files) -> SuggestionPage:
@@ -70,10 +70,10 @@ def router(catalog: ProfileCatalog, suggestions: LaunchSuggestions) -> APIRouter
             "target": {"path": question.target},
             "speculation": draft,
         }
-        return await _page(parse_profile(wish), 0, question.machine)
+        return await _page(parse_profile(wish), question.machine)
 
-    async def _page(wish: LaunchProfile, revision: int, machine: MachineBody | None) -> SuggestionPage:
-        found = await suggestions.suggest(wish, revision, machine=machine.value() if machine else None)
+    async def _page(wish: LaunchProfile, machine: MachineBody | None) -> SuggestionPage:
+        found = await suggestions.suggest(wish, machine=machine.value() if machine else None)
         return SuggestionPage(
             items=[
                 SuggestionResource(profile=document_of(each.profile), reason=each.reason, report=each.report)

@@ -75,6 +75,10 @@ class ServiceClient:
         """The JSON that a PUT answers."""
         return self.call("PUT", path, body=body)
 
+    def delete(self, path: str) -> None:
+        """Delete what is at `path`; the answer has no body."""
+        self._answer("DELETE", path)
+
     def readiness(self) -> Any:
         """GET /ready, which says why not with status 503."""
         return self.call("GET", "/ready", also_good=503)
@@ -161,7 +165,9 @@ class ServiceClient:
         if isinstance(envelope := document.get("error"), dict):
             document = {"detail": envelope.get("message"), **envelope}
         if response.status_code == httpx.codes.UNAUTHORIZED:
-            document = {**document, "detail": self._key_fix(str(document.get("detail")))}
+            is_expired = document.pop("reason", None) == "expired"
+            said = str(document.get("detail"))
+            document["detail"] = said if is_expired else self._key_fix(said)
         return ServiceProblem({"status": response.status_code, **document})
 
     def _key_fix(self, said: str) -> str:

@@ -15,6 +15,7 @@ from app.cli.exit_codes import Exit
 from app.cli.failures import failing_with
 from app.cli.follow import events, logs
 from app.cli.inventory import devices, inspect, models
+from app.cli.keys import keys_commands
 from app.cli.loading import print_outcome, start_profile
 from app.cli.options import AsJson, OtherMachine, Profile, Url, open_client, read_machine
 from app.cli.profile_document import check_file, names_a_file, refuse_model_file
@@ -48,6 +49,7 @@ def command_line() -> typer.Typer:
     )
     for command in others:
         commands.command()(command)
+    commands.add_typer(keys_commands(), name="keys")
     return commands
 
 

@@ -1,6 +1,6 @@
 """The registry of an application, and the series that are read when somebody asks."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -52,3 +52,19 @@ class ServiceCollector(Collector):
         yield CounterMetricFamily(
             "paceline_requests_unrecorded", "Requests whose row could not be written.", self._lost_rows()
         )
+
+
+class AccessCollector(Collector):
+    """Who was not let in. `refused` answers how often, by reason."""
+
+    def __init__(self, refused: Callable[[], Mapping[str, int]]) -> None:
+        self._refused = refused
+
+    def collect(self) -> Iterable[Metric]:
+        """The series of this moment; every reason has one from the start."""
+        family = CounterMetricFamily(
+            "paceline_access_refused", "Requests that were refused before anything else.", labels=("reason",)
+        )
+        for reason, count in self._refused().items():
+            family.add_metric((reason,), count)
+        yield family

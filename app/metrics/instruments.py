@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.profiles.catalog import ProfileDeleted
+from app.proxy.endpoints import COMPUTING
 from app.proxy.observer import RequestFinished
 from app.speculative.acceptance import generation_rate
 
@@ -56,7 +57,7 @@ class Instruments:
 
         self._requests = counter("requests", "Requests that have ended.", "profile", "endpoint", "outcome")
         self._duration = histogram(
-            "request_duration_seconds", "From the arrival of a request to its end.", _DURATION_BUCKETS
+            "request_duration_seconds", "From the arrival of a request that computes to its end.", _DURATION_BUCKETS
         )
         self._first_token = histogram(
             "request_time_to_first_token_seconds",
@@ -100,7 +101,8 @@ class Instruments:
         """Count one request. What was not reported is not observed."""
         series = self._series_of(_NO_PROFILE if event.profile_id is None else event.profile_id)
         self._count_of(series, event).inc()
-        series.duration.observe(event.duration_us / 1e6)
+        if event.endpoint in COMPUTING:
+            series.duration.observe(event.duration_us / 1e6)
         if event.time_to_first_token_us is not None:
             series.first_token.observe(event.time_to_first_token_us / 1e6)
         report = event.report

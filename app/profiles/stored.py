@@ -4,13 +4,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlmodel import Session, col, select
 
 from app.errors import ProfileInvalid
 from app.profiles.profile import LaunchProfile, document_of, parse_profile
 from app.profiles.tables import ProfileRevisionRow, ProfileRow
+
+# The revision of a profile that is not kept as it is asked about; those that are kept begin at 1.
+UNSTORED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)

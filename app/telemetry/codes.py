@@ -27,7 +27,26 @@ class Codes:
         return self._words.get(number, _UNKNOWN)
 
 
-ENDPOINTS = Codes({"chat_completions": 1, "completions": 2})
+ENDPOINTS = Codes(
+    {
+        "chat_completions": 1,
+        "completions": 2,
+        "responses": 3,
+        "messages": 4,
+        "count_tokens": 5,
+        "embeddings": 6,
+        "rerank": 7,
+        "completion": 8,
+        "infill": 9,
+        "tokenize": 10,
+        "detokenize": 11,
+        "apply_template": 12,
+        "props": 13,
+        "slots": 14,
+        "lora_adapters": 15,
+        "upstream": 16,
+    }
+)
 
 OUTCOMES = Codes(
     {

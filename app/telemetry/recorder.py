@@ -122,7 +122,7 @@ class Recorder:
 
 
 def _texts(event: RequestFinished) -> tuple[str | None, ...]:
-    return event.requested_model, event.route_reason, _error(event), event.report.finish_reason
+    return event.requested_model, event.route_reason, _error(event), event.report.finish_reason, event.client
 
 
 def _error(event: RequestFinished) -> str | None:
@@ -132,7 +132,8 @@ def _error(event: RequestFinished) -> str | None:
 _COLUMNS = (
     "id context_id instance_id requested_model_label route_reason_label endpoint_code stream outcome_code status_code "
     "error_label queue_us time_to_first_token_us duration_us prompt_tokens cached_tokens generated_tokens prompt_us "
-    "generation_us draft_tokens accepted_tokens finish_reason_label client_request_id"
+    "generation_us draft_tokens accepted_tokens finish_reason_label "
+    "client_label client_request_id"
 ).split()
 # A request that was told twice must not cost the rest of the batch.
 _INSERT = (
@@ -166,6 +167,7 @@ def _row(event: RequestFinished, context_id: int | None, labels: Mapping[str | N
         report.draft_tokens,
         report.accepted_tokens,
         labels[report.finish_reason],
+        labels[event.client],
         None if event.client_request_id is None else _storable(event.client_request_id, CLIENT_REQUEST_ID_MOST),
     )
 

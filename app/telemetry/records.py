@@ -14,7 +14,7 @@ class RequestRecord:
     """What one request cost. None means that it was not reported, or does not apply; it never means zero.
 
     `prompt_tokens` includes `cached_tokens`; `method` is that of the launch, also where nothing was drafted.
-    `category` and `client` are not recorded yet.
+    `client` is the name of the key that was shown. `category` is not recorded yet.
     """
 
     id: str

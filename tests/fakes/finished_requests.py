@@ -6,7 +6,8 @@ from typing import Any
 from app.identifiers import first_id_at
 from app.instances.lease import LaunchContext
 from app.llama_server.timings import EngineReport
-from app.proxy.observer import Endpoint, Outcome, RequestFinished
+from app.proxy.endpoints import Endpoint
+from app.proxy.observer import Outcome, RequestFinished
 
 CONTEXT = LaunchContext("gemma", 3, "b11434-abc", "0123456789abcdef", "CUDA0,CUDA1", "draft")
 PLAIN_CONTEXT = replace(CONTEXT, profile_id="plain", revision=1, argv_hash="fedcba9876543210", method="none")

@@ -5,7 +5,7 @@ from prometheus_client import Counter, Histogram, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from app.metrics.collectors import MetricsRegistry, ServiceCollector
+from app.metrics.collectors import AccessCollector, MetricsRegistry, ServiceCollector
 
 
 @pytest.fixture
@@ -45,3 +45,11 @@ def test_openmetrics_takes_it_all(registry: MetricsRegistry) -> None:
         "paceline_database_backlog",
         "paceline_requests_unrecorded",
     }
+
+
+def test_refusals_are_counted_by_their_reason(registry: MetricsRegistry) -> None:
+    counts = {"missing": 0, "unknown": 2}
+    registry.register(AccessCollector(lambda: counts))
+    counts["unknown"] += 1
+    assert registry.get_sample_value("paceline_access_refused_total", {"reason": "missing"}) == 0
+    assert registry.get_sample_value("paceline_access_refused_total", {"reason": "unknown"}) == 3

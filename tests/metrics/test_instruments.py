@@ -14,7 +14,8 @@ from app.llama_server.timings import EngineReport
 from app.metrics.collectors import MetricsRegistry
 from app.metrics.instruments import Instruments
 from app.profiles.catalog import ProfileDeleted
-from app.proxy.observer import Endpoint, Outcome, RequestFinished
+from app.proxy.endpoints import Endpoint
+from app.proxy.observer import Outcome, RequestFinished
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -64,6 +65,16 @@ def test_a_request_is_counted_with_exact_values(registry: MetricsRegistry, instr
     assert of(registry, "request_generation_tokens_per_second_bucket", profile="gemma", le="32.0") == 0
     assert of(registry, "request_time_per_output_token_seconds_sum", profile="gemma") == pytest.approx(0.05)
     assert of(registry, "request_time_per_output_token_seconds_count", profile="gemma") == 2
+
+
+def test_requests_that_compute_nothing_are_counted_and_not_timed(
+    registry: MetricsRegistry, instruments: Instruments
+) -> None:
+    """Whoever looks at /slots each second would hide how long requests take."""
+    for number, endpoint in enumerate((Endpoint.SLOTS, Endpoint.TOKENIZE, Endpoint.UPSTREAM, Endpoint.EMBEDDINGS)):
+        instruments.on_request_finished(finished(number, endpoint=endpoint))
+    assert of(registry, "requests_total", profile="gemma", endpoint="slots", outcome="completed") == 1
+    assert of(registry, "request_duration_seconds_count", profile="gemma") == 1
 
 
 def test_what_was_not_reported_is_not_observed(registry: MetricsRegistry, instruments: Instruments) -> None:

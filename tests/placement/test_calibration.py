@@ -17,3 +17,11 @@ def test_measured_bytes_take_the_place_of_estimates_and_of_nothing_else(tiny: Ti
     assert corrected.devices[1] == second
     assert corrected.host.terms == {**planned.host.terms, "compute": 5}
     assert calibrated(planned, {}) == planned
+
+
+def test_a_plan_without_a_drafter_has_no_buffers_of_one(tiny: TinyModels) -> None:
+    """A profile that goes on without its speculation: what was measured with it is of the same revision."""
+    wanted = case(profile(), target=read_model(tiny.dense_target))
+    planned = plan(wanted, resolve(wanted))
+    corrected = calibrated(planned, {"host": {"compute": 5, "draft_compute": 6}})
+    assert corrected.host.terms == {**planned.host.terms, "compute": 5}

@@ -2,13 +2,31 @@
 
 import pytest
 
-from app.proxy.observer import Endpoint, Outcome
+from app.proxy.endpoints import Endpoint
+from app.proxy.observer import Outcome
 from app.telemetry.codes import ENDPOINTS, OUTCOMES, Codes
 
 
 def test_every_number_is_pinned() -> None:
     """Only ever append here: a changed number would change the meaning of old rows."""
-    assert ENDPOINTS.numbers == {"chat_completions": 1, "completions": 2}
+    assert ENDPOINTS.numbers == {
+        "chat_completions": 1,
+        "completions": 2,
+        "responses": 3,
+        "messages": 4,
+        "count_tokens": 5,
+        "embeddings": 6,
+        "rerank": 7,
+        "completion": 8,
+        "infill": 9,
+        "tokenize": 10,
+        "detokenize": 11,
+        "apply_template": 12,
+        "props": 13,
+        "slots": 14,
+        "lora_adapters": 15,
+        "upstream": 16,
+    }
     assert OUTCOMES.numbers == {
         "completed": 1,
         "rejected": 2,

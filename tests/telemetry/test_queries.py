@@ -18,7 +18,8 @@ from app.database import Database
 from app.errors import RequestNotFound
 from app.identifiers import first_id_at, id_text
 from app.llama_server.timings import EngineReport
-from app.proxy.observer import Endpoint, Outcome, RequestFinished
+from app.proxy.endpoints import Endpoint
+from app.proxy.observer import Outcome, RequestFinished
 from app.telemetry.queries import QueryInvalid, RequestFilters, get_request, list_requests
 from app.telemetry.recorder import Recorder
 from app.telemetry.records import RequestRecord

@@ -66,6 +66,13 @@ async def test_a_row_holds_what_was_told(recorder: Recorder, database: Database)
     assert labels[row.finish_reason_label] == "stop"
 
 
+async def test_the_name_of_the_key_is_kept(recorder: Recorder, database: Database) -> None:
+    recorder.on_request_finished(finished(client="open-webui"))
+    await recorder.flush()
+    (row,) = rows(database)
+    assert texts(database)[row.client_label] == "open-webui"
+
+
 async def test_what_was_not_reported_is_null(recorder: Recorder, database: Database) -> None:
     recorder.on_request_finished(rejected(error=None, status_code=None, requested_model=None))
     await recorder.flush()

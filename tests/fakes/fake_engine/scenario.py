@@ -71,6 +71,7 @@ class Scenario:
     # Faults of answers; `after chunks` counts data events, the role chunk among them
     midstream_error: Mapping[str, Any] | None = None  # after_chunks, optional error: {...}
     cut_stream_after_chunks: int | None = None
+    cut_completions: Mapping[str, int] | None = None  # after, optional times: no byte of an answer to those
     # status, body, optional times: only the first so many completions
     error_status: Mapping[str, Any] | None = None
     close_idle_connections_after: int | None = None  # requests per connection, unannounced

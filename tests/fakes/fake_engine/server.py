@@ -160,6 +160,8 @@ class FakeServer:
     async def _complete(self, connection: Connection, exchange: Exchange, endpoint: str) -> None:
         scenario, fault = self._scenario, self._scenario.error_status
         self._completions += 1
+        if (cut := scenario.cut_completions) and 0 < self._completions - cut["after"] <= cut.get("times", 1 << 30):
+            raise Cut
         if scenario.abort_on_first_request:
             abort("GGML_ASSERT(n_outputs_max <= cparams.n_outputs_max) failed")
         if fault and self._completions <= fault.get("times", self._completions):
