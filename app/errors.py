@@ -38,7 +38,7 @@
     |   |-- QueueTimedOut            the profile was not ready in the time that a request waits
     |   |-- UpstreamFailed           the engine broke off, or cannot be reached
     |   |-- UpgradeRefused           another protocol was asked for (proxy/passage.py)
-    |   `-- RequestCancelled         somebody cancelled it (proxy/exchange.py)
+    |   `-- RequestCancelled         somebody cancelled it (proxy/delivery.py)
     |-- RequestNotFound              no such recorded request
     |-- RequestOver                  it has ended, so it cannot be cancelled
     |-- QueryInvalid                 filters or groups that cannot be answered (telemetry/queries.py)

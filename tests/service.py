@@ -178,6 +178,10 @@ class InFlight:
         """Wait for the first event of the stream."""
         return self._has_begun.wait(DEADLINE_SECONDS) and bool(self.payloads)
 
+    def is_running(self) -> bool:
+        """Whether it still goes on."""
+        return self._thread.is_alive()
+
     def outcome(self) -> tuple[httpx.Response | None, httpx.HTTPError | None]:
         """The answer, and what cut it short."""
         self._thread.join(DEADLINE_SECONDS)

@@ -15,8 +15,8 @@ from app import errors
 from app.access.key import KeyExists, KeyInvalid, KeyNeeded, KeyNotFound
 from app.errors import LaunchRefused, PacelineError
 from app.proxy.asgi import Answer
+from app.proxy.delivery import RequestCancelled
 from app.proxy.endpoints import Dialect
-from app.proxy.exchange import RequestCancelled
 from app.proxy.passage import UpgradeRefused
 from app.telemetry.queries import QueryInvalid
 

@@ -111,6 +111,7 @@ ROUTES: Mapping[tuple[str, str], Route] = dict(
 )
 _UPSTREAM = Route(Endpoint.UPSTREAM, body_names_model=False)
 _READS = frozenset({"GET", "HEAD"})
+_LOOKS = frozenset({b"/health", b"/v1/health", b"/metrics", b"/slots", b"/models", b"/v1/models"})
 _ANTHROPIC_ENDS = ("/v1/messages", "/v1/messages/count_tokens")
 
 
@@ -133,6 +134,11 @@ def is_inference(scope: Mapping[str, Any]) -> bool:
         path = (slash + rest).decode("latin-1") if name else ""
     route = ROUTES.get((method, path))
     return route is not None and not route.is_changing
+
+
+def is_look(method: str, target: bytes) -> bool:
+    """Whether a request for this path of an engine only looks: a health check, a scrape, a list. It brings none up."""
+    return method in _READS and target.partition(b"?")[0] in _LOOKS
 
 
 def dialect_of(path: str) -> Dialect:

@@ -109,6 +109,10 @@ def test_looking_starts_nothing(faults: Faults) -> None:
     for path in ("/v1/models", "/health", "/ready", "/metrics", f"/profiles/{profile}", "/instances", "/devices"):
         assert client.get(path).status_code == 200, path
     assert client.post(f"/profiles/{profile}/check").status_code == 200
+    for path in ("health", "v1/health", "metrics", "slots?model=x", "v1/models", "models"):
+        assert client.get(f"/upstream/{profile}/{path}").status_code == 503, path
+        assert client.head(f"/upstream/{profile}/{path}").status_code == 503, path
+    assert client.get("/slots", params={"model": profile}).status_code == 503
     assert faults.service.state(profile) == "stopped"
     assert faults.facts(profile, "started") == []
 

@@ -49,15 +49,17 @@ async def test_a_request_passes_and_is_told_of_once() -> None:
 async def test_headers_in_both_directions() -> None:
     async with stage(answer) as now, client_of(now) as client:
         secrets = "Authorization: Bearer client\r\nX-Api-Key: client\r\nCookie: a=b\r\nX-Conversation-Id: 7\r\n"
-        await client.post(b'{"model":"small"}', headers=secrets + "X-Kept: yes\r\nConnection: X-Hop\r\nX-Hop: 1\r\n")
+        body = b'{"model":"small","n":2}'
+        await client.post(body, headers=secrets + "X-Kept: yes\r\nConnection: X-Hop\r\nX-Hop: 1\r\n")
         received = await client.head()
         await client.rest()
         told = await now.next_told()
 
+        assert now.engine.requests[0].body == body
         assert now.engine.requests[0].headers == {
             b"host": [b"engine"],
             b"authorization": [b"Bearer launch-key"],
-            b"content-length": [b"17"],
+            b"content-length": [str(len(body)).encode()],
             b"x-kept": [b"yes"],
         }
         assert received.one("x-request-id") == id_text(told.request_id)

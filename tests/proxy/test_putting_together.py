@@ -1,0 +1,130 @@
+"""One answer out of a stream, as the client, the engine and the record see it."""
+
+import asyncio
+import json
+
+import pytest
+from proxy.relay_stage import client_of, stage
+from proxy.scripted_engine import DONE_EVENT, STREAM_HEAD, EngineConnection, EngineRequest, Script, within
+
+from app.proxy.observer import Outcome
+
+ASKED = b'{"model":"small","messages":[{"role":"user","content":"hi"}],"max_tokens":4}'
+BASE = {
+    "created": 1,
+    "id": "chatcmpl-1",
+    "model": "small",
+    "system_fingerprint": "b1",
+    "object": "chat.completion.chunk",
+}
+TIMINGS = {
+    "cache_n": 0, "prompt_n": 3, "prompt_ms": 1.5, "prompt_per_token_ms": 0.5, "prompt_per_second": 2000.0,
+    "predicted_n": 2, "predicted_ms": 20.25, "predicted_per_token_ms": 10.1, "predicted_per_second": 98.0,
+}  # fmt: skip
+USAGE = {"completion_tokens": 2, "prompt_tokens": 3, "total_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}}
+
+
+def chunk(delta: dict[str, object], finish: str | None = None, **more: object) -> bytes:
+    choices = [{"finish_reason": finish, "index": 0, "delta": delta}]
+    return b"data: " + json.dumps({"choices": choices, **BASE, **more}).encode() + b"\n\n"
+
+
+PIECES = [
+    chunk({"role": "assistant", "content": None}),
+    chunk({"content": "Hel"}, timings=TIMINGS),
+    chunk({"content": "lo"}, timings=TIMINGS),
+    chunk({}, "stop", timings=TIMINGS),
+    b"data: " + json.dumps({"choices": [], **BASE, "usage": USAGE, "timings": TIMINGS}).encode() + b"\n\n",
+    DONE_EVENT,
+]
+
+
+def answers(*pieces: bytes, ends: bool = True) -> Script:
+    async def script(_: EngineRequest, connection: EngineConnection) -> None:
+        await connection.write(STREAM_HEAD)
+        for piece in pieces:
+            await connection.chunk(piece)
+        if ends:
+            await connection.chunk(b"")
+        else:
+            connection.cut()
+
+    return script
+
+
+async def test_a_request_for_one_answer_is_made_as_a_stream_and_answered_as_one() -> None:
+    async with stage(answers(*PIECES)) as now, client_of(now) as client:
+        await client.post(ASKED)
+        received = await client.head()
+        whole = json.loads(await client.rest())
+        assert received.status == 200
+        assert received.one("content-type") == "application/json; charset=utf-8"
+        assert "x-accel-buffering" not in received.headers
+        assert received.one("x-paceline-profile") == "small"
+        assert whole["object"] == "chat.completion"
+        assert whole["choices"][0]["message"] == {"role": "assistant", "content": "Hello"}
+        assert whole["choices"][0]["finish_reason"] == "stop"
+        assert whole["usage"] == USAGE
+        asked = json.loads(now.engine.requests[0].body)
+        assert asked["stream"] is True
+        assert asked["messages"] == json.loads(ASKED)["messages"]
+        told = await now.next_told()
+        assert (told.outcome, told.stream, told.status_code) == (Outcome.COMPLETED, False, 200)
+        assert (told.report.generated_tokens, told.report.prompt_tokens) == (2, 3)
+        # A stream tells when its first token came, also to who did not ask for one.
+        assert told.time_to_first_token_us is not None
+        assert now.released == ["small"]
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+async def test_a_stream_that_is_cut_is_no_answer(pieces: int) -> None:
+    async with stage(answers(*PIECES[:pieces], ends=False)) as now, client_of(now) as client:
+        await client.post(ASKED)
+        assert (await client.head()).status == 502
+        await client.rest()
+        told = await now.next_told()
+        assert (told.outcome, told.status_code) == (Outcome.UPSTREAM_FAILED, 502)
+
+
+async def test_an_error_within_the_stream_is_the_engines_error_answer() -> None:
+    error = {"error": {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}}
+    broken = b"data: " + json.dumps(error).encode() + b"\n\n"
+    async with stage(answers(*PIECES[:2], broken)) as now, client_of(now) as client:
+        await client.post(ASKED)
+        assert (await client.head()).status == 500
+        assert json.loads(await client.rest()) == error
+        told = await now.next_told()
+        assert (told.outcome, told.status_code) == (Outcome.UPSTREAM_ERROR, 500)
+
+
+async def test_an_error_before_the_stream_passes_as_it_is() -> None:
+    body = b'{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}'
+
+    async def refuse(_: EngineRequest, connection: EngineConnection) -> None:
+        head = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        await connection.write(head % len(body) + body)
+
+    async with stage(refuse) as now, client_of(now) as client:
+        await client.post(ASKED)
+        assert (await client.head()).status == 400
+        assert await client.rest() == body
+        assert (await now.next_told()).outcome is Outcome.UPSTREAM_ERROR
+
+
+async def test_a_client_that_leaves_closes_the_stream_behind_its_answer() -> None:
+    has_begun, is_closed = asyncio.Event(), asyncio.Event()
+
+    async def endless(_: EngineRequest, connection: EngineConnection) -> None:
+        await connection.write(STREAM_HEAD)
+        await connection.chunk(PIECES[1])
+        has_begun.set()
+        await connection.watch()
+        is_closed.set()
+
+    async with stage(endless) as now, client_of(now) as client:
+        await client.post(ASKED)
+        await within(has_begun.wait())
+        await client.leave()
+        await within(is_closed.wait(), 1.0)
+        told = await now.next_told()
+        assert (told.outcome, told.status_code) == (Outcome.CLIENT_GONE, None)
