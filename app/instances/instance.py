@@ -31,10 +31,11 @@ from app.launch.report import Launch
 from app.llama_server.endpoints import EngineClient
 from app.llama_server.flags import ListenAddress
 from app.llama_server.log_lines import Failure, failure_of
+from app.profiles.profile import Serving
 
 
 class Instance:
-    """A life: from about to exec to reaped. It happens once; a restart is a new instance.
+    """A life: from about to exec to reaped. It happens once; a restart is a new instance. `story` is to read.
 
     `followed_eviction` where instances were ended to make room for it; `fallback_reason` is the degradation for which
     it is launched without speculation.
@@ -58,7 +59,7 @@ class Instance:
         self._needs = needs
         self._prepared = prepare(identifier, launch, address, needs.empty_folder)
         self._holds = Holds(asyncio.get_running_loop().time, needs.on_empty)
-        self._story = Chronicle(identifier, launch, self._prepared.argv, fallback_reason)
+        self.story = Chronicle(identifier, launch, self._prepared.argv, fallback_reason)
         self._hearing = Hearing(self.output, launch)
         self._passing = 0
         self._drain = Drain(self._holds)
@@ -75,7 +76,12 @@ class Instance:
     @property
     def state(self) -> InstanceState:
         """Where it stands. To show; to start or stop something ask the supervisor."""
-        return self._story.state
+        return self.story.state
+
+    @property
+    def serving(self) -> Serving:
+        """How its profile answers requests and when it may go: as the profile says now, not as it was launched."""
+        return self._needs.serving(self.profile_id) or self.launch.profile.serving
 
     @property
     def is_ending(self) -> bool:
@@ -93,18 +99,13 @@ class Instance:
         return self._holds.count > 0
 
     @property
-    def story(self) -> Chronicle:
-        """What has happened so far; to read."""
-        return self._story
-
-    @property
     def was_asked(self) -> bool:
         """Whether its end was asked for; what was not fit to serve was not."""
-        return self._stop_asked.is_set() and self._story.verdict is None
+        return self._stop_asked.is_set() and self.story.verdict is None
 
     def record(self) -> InstanceRecord:
         """How it stands now, as a value."""
-        return self._story.record(self._holds.count)
+        return self.story.record(self._holds.count)
 
     async def until(self, reached: Callable[[InstanceState], bool]) -> InstanceState:
         """Wait until a state satisfies `reached`; every life ends, so ask for that too."""
@@ -131,9 +132,9 @@ class Instance:
 
     def found(self, findings: Sequence[Finding]) -> None:
         """What a diagnosis finds now, while it serves. Told where the degradations are others than before."""
-        before = self._story.degradations
-        self._story.findings = findings
-        if (after := self._story.degradations) != before:
+        before = self.story.degradations
+        self.story.findings = findings
+        if (after := self.story.degradations) != before:
             self._needs.tell.keep(self.record())
             self._needs.tell.publish(InstanceDegraded(self.id, self.profile_id, after, findings))
 
@@ -143,7 +144,7 @@ class Instance:
         The first `reason` that is given is told; None where a person or a program asked.
         """
         if not self._stop_asked.is_set():
-            self._story.stop_reason = reason
+            self.story.stop_reason = reason
         self._drain.allow(drain_seconds)
         self._stop_asked.set()
 
@@ -160,7 +161,7 @@ class Instance:
             self._fail(Failure("engine-not-started", f"The engine could not be started: {refusal}"))
             return
         exited = self._process.exited
-        self._story.pid = self._process.pid
+        self.story.pid = self._process.pid
         self._enter(InstanceState.LOADING)
         try:
             if await self._load(self._process, exited):
@@ -200,29 +201,29 @@ class Instance:
         measured = self._hearing.line(line, is_loading=self.state is not InstanceState.READY)
         if measured is None:
             return
-        self._story.measured = measured
-        if self._story.fallback_reason is None:
+        self.story.measured = measured
+        if self.story.fallback_reason is None:
             # Without the speculation of its revision it takes less than a later launch of that will.
             self._needs.tell.measured(self.launch, measured)
         if self.state is InstanceState.READY:
             # Its health was told before its last lines were read.
-            self.found(diagnose(self._story.evidence()))
-            self._judge(unfit(self.launch.profile, self._story.findings))
+            self.found(diagnose(self.story.evidence()))
+            self._judge(unfit(self.launch.profile, self.story.findings))
 
     def _progress(self, event: Event) -> None:
         if isinstance(event, InstanceLoadProgressed):
             seconds = round(event.seconds, 3)
-            self._story.load_progress = {"stage": event.stage, "fraction": event.fraction, "seconds": seconds}
+            self.story.load_progress = {"stage": event.stage, "fraction": event.fraction, "seconds": seconds}
         self._needs.tell.publish(event)
 
     async def _accept(self, process: ServerProcess, readiness: Readiness) -> bool:
-        self._story.readiness = readiness
-        findings = diagnose(self._story.evidence())
+        self.story.readiness = readiness
+        findings = diagnose(self.story.evidence())
         if (verdict := unfit(self.launch.profile, findings)) is not None:
-            self._story.findings = findings
+            self.story.findings = findings
             await self._give_up(process, verdict)
             return False
-        self._story.ready_at = datetime.now(UTC)
+        self.story.ready_at = datetime.now(UTC)
         self._holds.begin_idle()
         self._enter(InstanceState.READY)
         self.found(findings)
@@ -230,12 +231,10 @@ class Instance:
 
     async def _serve(self, process: ServerProcess, exited: asyncio.Task[int]) -> None:
         """READY until the end."""
-        serving = self.launch.profile.serving
-        idle_timeout_seconds = None if serving.pinned else serving.idle_timeout_seconds
         over: Failure | End = End.IDLE
         while over is End.IDLE and not self._stop_asked.is_set():
             over = await until_over(
-                self._holds, self._client, self._needs.canary, self._stop_asked, exited, idle_timeout_seconds
+                self._holds, self._client, self._needs.canary, self._stop_asked, exited, lambda: self.serving
             )
             if over is End.IDLE and not self.has_leases:
                 self.ask_to_stop(0, "idle-timeout")
@@ -253,7 +252,7 @@ class Instance:
     def _judge(self, verdict: Failure | None) -> None:
         """End it, where it is not fit to serve and nobody has asked for its end."""
         if verdict is not None and not self._stop_asked.is_set():
-            self._story.verdict = verdict
+            self.story.verdict = verdict
             self.ask_to_stop(0, verdict.reason)
 
     def _client(self) -> EngineClient:
@@ -264,11 +263,11 @@ class Instance:
         """STOPPING until reaped. Whoever holds connections has closed them when `_enter` returns."""
         self._enter(InstanceState.STOPPING)
         exit_code = await self._end(process)
-        if self._story.verdict is not None:
-            self._fail(replace(self._story.verdict, last_lines=tuple(self.output.tail(20))), exit_code)
+        if self.story.verdict is not None:
+            self._fail(replace(self.story.verdict, last_lines=tuple(self.output.tail(20))), exit_code)
             return
-        self._story.exit_code = exit_code
-        self._story.stopped_at = datetime.now(UTC)
+        self.story.exit_code = exit_code
+        self.story.stopped_at = datetime.now(UTC)
         self._enter(InstanceState.STOPPED)
 
     async def _give_up(self, process: ServerProcess, failure: Failure) -> None:
@@ -283,15 +282,15 @@ class Instance:
         self._fail(failure_of(exit_code, self.output.tail(400)), exit_code)
 
     def _fail(self, failure: Failure, exit_code: int | None = None) -> None:
-        self._story.failure = failure
-        self._story.exit_code = exit_code
-        self._story.stopped_at = datetime.now(UTC)
+        self.story.failure = failure
+        self.story.exit_code = exit_code
+        self.story.stopped_at = datetime.now(UTC)
         self._enter(InstanceState.FAILED)
 
     def _enter(self, state: InstanceState) -> None:
         if not self.state.may_become(state):
             raise AssertionError(f"instance {id_text(self.id)}: {self.state.value} cannot become {state.value}")
-        self._story.state = state
+        self.story.state = state
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         record = self.record()

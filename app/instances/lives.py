@@ -13,15 +13,25 @@ from app.instances.needs import InstanceNeeds, Listeners
 from app.instances.orphans import ChildFiles
 from app.instances.roster import Roster
 from app.instances.surroundings import Surroundings
+from app.profiles.profile import Serving
 
 _log = logging.getLogger(__name__)
 
 
 class Lives:
-    """Begins lives, enters them in the roster, and clears up behind them; `on_empty` hears when one becomes idle."""
+    """Begins lives, enters them in the roster, and clears up behind them.
+
+    `on_empty` hears when one becomes idle; `serving` is what a profile says of its serving now, None where it is gone.
+    """
 
     def __init__(
-        self, surroundings: Surroundings, roster: Roster, tell: Listeners, on_empty: Callable[[], None]
+        self,
+        surroundings: Surroundings,
+        roster: Roster,
+        tell: Listeners,
+        *,
+        on_empty: Callable[[], None],
+        serving: Callable[[str], Serving | None],
     ) -> None:
         self._logs_dir = surroundings.logs_dir
         self._logs_kept = surroundings.logs_kept
@@ -38,6 +48,7 @@ class Lives:
             canary=surroundings.canary,
             tell=tell,
             on_empty=on_empty,
+            serving=serving,
             children=ChildFiles(surroundings.children_dir, surroundings.runtime_dir),
         )
 

@@ -11,6 +11,7 @@ from app.instances.evidence import MeasuredPlacement
 from app.instances.orphans import ChildFiles
 from app.instances.record import InstanceRecord
 from app.launch.report import Launch
+from app.profiles.profile import Serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class InstanceNeeds:
     """`empty_folder` stands in for the child's configuration folder.
 
     `children` remembers on disk which processes are ours. `on_empty` is called when the last request of an instance
-    has ended: whoever waits for room looks again.
+    has ended: whoever waits for room looks again. `serving` is what a profile says of its serving now, None where it
+    is gone.
     """
 
     logs_dir: Path
@@ -41,3 +43,4 @@ class InstanceNeeds:
     children: ChildFiles
     tell: Listeners
     on_empty: Callable[[], None]
+    serving: Callable[[str], Serving | None]

@@ -38,7 +38,7 @@ def resident_of(life: Instance, *, is_kept: bool = False) -> Resident:
         hold=hold,
         idle_seconds=life.idle_seconds,
         reload_seconds=life.story.load_seconds or 0.0,
-        priority=life.launch.profile.serving.priority,
+        priority=life.serving.priority,
     )
 
 
@@ -113,7 +113,7 @@ def others_of(lives: Iterable[Instance], profile_id: str, gone: frozenset[int] =
 def _hold(life: Instance) -> Hold:
     if life.is_ending or life.state.is_terminal:
         return Hold.ENDING
-    if life.launch.profile.serving.pinned:
+    if life.serving.pinned:
         return Hold.PINNED
     if life.state is not InstanceState.READY:
         return Hold.LOADING

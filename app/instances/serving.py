@@ -9,6 +9,9 @@ from app.instances.holds import Holds
 from app.instances.waiting import beside
 from app.llama_server.endpoints import EngineClient
 from app.llama_server.log_lines import Failure
+from app.profiles.profile import Serving
+
+_LOOK_SECONDS = 5.0
 
 
 class End(Enum):
@@ -25,18 +28,25 @@ async def until_over(
     canary: CanaryPolicy,
     stop_asked: asyncio.Event,
     exited: asyncio.Task[int],
-    idle_timeout_seconds: float | None,
+    serving: Callable[[], Serving],
 ) -> Failure | End:
     """Wait for the first of: asked to stop, exited, idle for too long, or not answering though it lives (a failure).
+
+    `serving` is asked again and again: a profile may change while it serves.
 
     Requests may come while this returns: whoever acts on IDLE looks at the holds again.
     """
     async with beside(until_unresponsive(holds, client, canary), stop_asked.wait()) as (unresponsive, asked):
         while True:
-            left_seconds = None
-            if idle_timeout_seconds is not None:
-                left_seconds = max(0.0, idle_timeout_seconds - holds.idle_seconds)
-            await asyncio.wait({unresponsive, asked, exited}, timeout=left_seconds, return_when=asyncio.FIRST_COMPLETED)
+            limit_seconds = serving().idle_limit_seconds
+            left_seconds = _LOOK_SECONDS if limit_seconds is None else limit_seconds - holds.idle_seconds
+            if left_seconds <= 0:
+                return End.IDLE
+            await asyncio.wait(
+                {unresponsive, asked, exited},
+                timeout=min(left_seconds, _LOOK_SECONDS),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             if exited.done():
                 return End.EXITED
             if asked.done():
@@ -44,5 +54,3 @@ async def until_over(
             if unresponsive.done():
                 failure: Failure = unresponsive.result()
                 return failure
-            if idle_timeout_seconds is not None and holds.idle_seconds >= idle_timeout_seconds:
-                return End.IDLE

@@ -54,7 +54,13 @@ class Supervisor:
         self._wishes = Wishes()
         self._restarts = Restarts(self.roster, self._wishes)
         self._turns = Turns(surroundings.yield_after_seconds)
-        self._lives = Lives(surroundings, self.roster, replace(tell, publish=self._tell), self._turns.move)
+        self._lives = Lives(
+            surroundings,
+            self.roster,
+            replace(tell, publish=self._tell),
+            on_empty=self._turns.move,
+            serving=lambda name: stored.profile.serving if (stored := catalog.find(name)) else None,
+        )
         self._rooms = RoomFinder(check, self.roster.lives, surroundings.residency)
         self._launcher = Launcher(
             self._rooms,

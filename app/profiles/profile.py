@@ -136,6 +136,11 @@ class Serving(_Part):
     strip_parameters: tuple[str, ...] = ()
     set_parameters: Mapping[str, Any] = {}
 
+    @property
+    def idle_limit_seconds(self) -> float | None:
+        """After how long without a request it ends; None where it may be idle for ever."""
+        return None if self.pinned else self.idle_timeout_seconds
+
 
 class LaunchProfile(_Part):
     """One way to run one model. Everything but `id` and `target.path` has a default."""

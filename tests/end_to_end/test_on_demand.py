@@ -141,6 +141,18 @@ def test_requests_keep_it_from_idling_and_pinning_does(faults: Faults) -> None:
     faults.service.stop(pinned)
 
 
+def test_how_long_it_may_idle_can_be_changed_while_it_serves(faults: Faults) -> None:
+    profile = faults.profile("changed-while-ready", {}, serving={"idle_timeout_seconds": 1})
+    client = faults.service.client
+    instance = faults.service.start(profile)
+    assert client.patch(f"/profiles/{profile}", json={"serving": {"pinned": True}}).status_code == 200
+    idles = faults.service.start(faults.profile("beside-it", {}, serving={"idle_timeout_seconds": 1.5}))
+    assert ended(faults.service, idles["id"])["reason"] == "idle-timeout"
+    assert faults.service.instance(instance["id"])["state"] == "ready"
+    assert client.patch(f"/profiles/{profile}", json={"serving": {"pinned": False}}).status_code == 200
+    assert ended(faults.service, instance["id"])["reason"] == "idle-timeout"
+
+
 def test_a_crash_while_it_serves_is_followed_by_a_new_life(tiny: TinyModels) -> None:
     with service_with_faults(tiny, restart_pause_seconds=0.05, restart_most=2) as faults:
         service = faults.service
