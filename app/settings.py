@@ -86,7 +86,9 @@ class Settings(BaseSettings):
     restart_pause_seconds: float = Field(
         1.0, gt=0, description="pause after a crash before the profile starts again; it doubles with each in a row"
     )
-    restart_most: int = Field(5, ge=0, description="crashes in a row after which a profile is given up")
+    restart_most: int = Field(
+        5, ge=0, description="restarts after crashes in a row; the next crash gives the profile up"
+    )
     canary_failures: int = Field(3, ge=1, description="failed requests in a row after which an instance is probed")
     canary_silence_seconds: float = Field(
         120.0, gt=0, description="silence on a request, before its answer or within, after which its engine is probed"

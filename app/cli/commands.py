@@ -44,7 +44,7 @@ def command_line() -> typer.Typer:
     )
     commands.command(cls=CheckSyntax)(failing_with(Exit.USAGE)(check))
     others: tuple[Callable[..., None], ...] = (
-        *(suggest, start, stop, status, ps, logs, events, failing_with(Exit.USAGE)(diagnose)),
+        *(suggest, start, stop, restart, status, ps, logs, events, failing_with(Exit.USAGE)(diagnose)),
         *(devices, models, inspect, demo),
     )
     for command in others:
@@ -151,6 +151,23 @@ def stop(
         chosen = {} if drain is None else {"drain_seconds": drain}
         instance = client.post(profile_path(profile, "stop"), wait=True, **chosen)
     make_console().print(f"{profile} is {instance['state']}")
+
+
+def restart(
+    profile: Profile,
+    force: Annotated[bool, typer.Option("--force", help="pass findings that are a judgement")] = False,
+    drain: Annotated[
+        float | None, typer.Option(min=0, help="seconds that running requests may go on; else PACELINE_DRAIN_SECONDS")
+    ] = None,
+    url: Url = None,
+) -> None:
+    """Stop a profile and start it anew, as it stands now; one that the check refuses goes on serving."""
+    with open_client(url) as client:
+        chosen = {} if drain is None else {"drain_seconds": drain}
+        instance = client.post(profile_path(profile, "restart"), wait=True, force=force, **chosen)
+    console = make_console()
+    if not print_outcome(console, instance):
+        raise typer.Exit(Exit.REFUSED)
 
 
 def status(url: Url = None, as_json: AsJson = False) -> None:

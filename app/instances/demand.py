@@ -59,10 +59,14 @@ class Demand:
             self._leave(profile_id)
 
     def _demand_room(self, profile_id: str, serving: Serving) -> None:
+        if serving.queue_limit == 0:
+            raise QueueFull(
+                f"profile {profile_id!r} is not ready, and no request may wait for it (serving.queue_limit is 0): "
+                f"POST /profiles/{profile_id}/start starts it"
+            )
         if self._waiting[profile_id] >= serving.queue_limit:
             raise QueueFull(
-                f"{self._waiting[profile_id]} requests wait for profile {profile_id!r} already: serving.queue_limit "
-                f"is {serving.queue_limit}"
+                f"as many requests wait for profile {profile_id!r} as may: serving.queue_limit is {serving.queue_limit}"
             )
         if self._waiting.total() >= self._queue_limit:
             raise QueueFull(f"{self._queue_limit} requests wait already: PACELINE_QUEUE_LIMIT bounds all queues")

@@ -190,8 +190,10 @@ def _finding(wanted: str, short: Mapping[str, int], useful: Sequence[Resident], 
         why = f"and what holds it is not to be ended: {named}"
     return findings.error(
         "residency-refused",
-        f"There is no room for {wanted} beside what runs: {lacks}, {why}.",
+        f"There is no room for {wanted} beside what runs: {lacks}, {why}. Stop or unpin one of them, or choose a "
+        "smaller profile.",
         expected="room, or idle instances that hold enough",
         observed=lacks,
         evidence="the plan, the devices as seen now, and the instances of this service",
+        overridable=True,
     )

@@ -198,4 +198,7 @@ class Call:
 
 
 def _silent(seconds: float) -> UpstreamFailed:
-    return UpstreamFailed(f"the engine sent nothing for {seconds:g} s; a long prompt may need a higher idle timeout")
+    return UpstreamFailed(
+        f"the engine sent nothing for {seconds:g} s; long prompts, and queues in the engine, may need a higher "
+        "PACELINE_IDLE_SECONDS"
+    )
