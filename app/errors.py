@@ -32,6 +32,7 @@
     |   |-- BodyTooLarge
     |   |-- ModelNotNamed
     |   |-- ModelUnknown
+    |   |-- LogprobsWrong            log probabilities of a profile that speculates: the engine's are wrong
     |   |-- NoProfileFits            `auto` was asked for, and none of the profiles can take the request
     |   |-- ProfileNotRunning
     |   |-- QueueFull                too many requests wait for a profile already
@@ -227,6 +228,12 @@ class ModelUnknown(RequestError):
     """No profile answers to that name."""
 
     code = "model-unknown"
+
+
+class LogprobsWrong(RequestError):
+    """Log probabilities are asked of a profile that speculates; the engine's are wrong there."""
+
+    code = "logprobs-wrong"
 
 
 class NoProfileFits(RequestError):

@@ -113,6 +113,7 @@ def create_app(settings: Settings) -> FastAPI:
     upstreams = Upstreams(connect_timeout_seconds=settings.connect_seconds, idle_timeout_seconds=settings.idle_seconds)
     relay = Relay(
         names=catalog.names,
+        profile=lambda profile_id: catalog.get(profile_id).profile,
         lease=supervisor.lease,
         lease_when_ready=supervisor.lease_when_ready,
         models=lambda: models_of(catalog, supervisor),

@@ -16,6 +16,7 @@ from app.events import EventBus
 from app.identifiers import TimeOrderedIds
 from app.instances.holds import Holds
 from app.instances.lease import LaunchContext, Lease, Upstream
+from app.profiles.profile import parse_profile
 from app.proxy.asgi import Answer, Header, Receive, Scope, Send, send_answer
 from app.proxy.endpoints import Dialect
 from app.proxy.headers import request_head
@@ -101,6 +102,7 @@ def relay(socket_path: str) -> App:
     upstream = Upstream(1, "bench-key", socket_path=socket_path)
 
     holds = Holds(time.monotonic, lambda: None)
+    profile = parse_profile({"id": "bench", "target": {"path": "bench.gguf"}})
 
     def lend(_: str) -> Lease:
         return holds.take(upstream, _CONTEXT)
@@ -113,6 +115,7 @@ def relay(socket_path: str) -> App:
 
     return Relay(
         names=lambda: {"bench": "bench"},
+        profile=lambda _: profile,
         lease=lend,
         lease_when_ready=lend_later,
         models=list,

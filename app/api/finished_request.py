@@ -43,7 +43,7 @@ def finished_request(event: RequestFinished) -> RequestResource:
             report.generated_tokens, report.accepted_tokens
         ),
         method=context.method if context else None,
-        category=None,
+        category=event.category,
         finish_reason=_sayable(report.finish_reason),
         client=event.client,
     )

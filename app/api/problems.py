@@ -41,6 +41,7 @@ _STATUS: dict[type[PacelineError], int] = {
     errors.ModelNotNamed: 400,
     errors.ModelUnknown: 404,
     errors.NoProfileFits: 400,
+    errors.LogprobsWrong: 400,
     errors.ProfileNotRunning: 503,
     errors.QueueFull: 429,
     errors.QueueTimedOut: 429,

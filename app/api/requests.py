@@ -160,10 +160,11 @@ def _filters(
     profile: str | None = None,
     outcome: str | None = None,
     method: str | None = None,
+    category: str | None = None,
     since: Annotated[str | None, Query(description="RFC 3339; the first moment that counts")] = None,
     until: Annotated[str | None, Query(description="RFC 3339; the first moment after those that count")] = None,
 ) -> RequestFilters:
-    return RequestFilters(profile, outcome, method, _time("since", since), _time("until", until))
+    return RequestFilters(profile, outcome, method, category, _time("since", since), _time("until", until))
 
 
 def _only(*names: str) -> Any:

@@ -9,12 +9,7 @@ from app.profiles.profile import LaunchProfile, Serving
 
 _SYSTEM_CONFIG = Path("/etc/llama.cpp/config.ini")
 # Fields of the interface whose turn has not come; each leaves this list with the work that honours it.
-_WITHOUT_EFFECT = (
-    "max_concurrency",
-    "allow_wrong_logprobs",
-    "strip_parameters",
-    "set_parameters",
-)
+_WITHOUT_EFFECT = ("max_concurrency",)
 
 
 def notices(profile: LaunchProfile) -> list[Finding]:

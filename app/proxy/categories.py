@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
+from app.proxy.asgi import Header
+from app.proxy.headers import header
+from app.proxy.user_turns import user_turns
+
 # The task stands at the beginning or at the end of a turn; what lies between is material.
 _HEAD_CHARACTERS: Final = 400
 _TAIL_CHARACTERS: Final = 300
@@ -123,3 +127,10 @@ def said_category(text: str | None) -> Category | None:
         return Category(text.strip().lower()) if text else None
     except ValueError:
         return None
+
+
+def category_of(headers: Sequence[Header], body: bytes) -> str:
+    """The category of a request: what its client says in `X-Paceline-Category`, else what its last turn tells."""
+    said = header(headers, b"x-paceline-category")
+    own = said_category(said.decode("latin-1")) if said is not None else None
+    return (own or categorise(user_turns(body))).value

@@ -8,12 +8,14 @@ from app.instances.lease import Lease
 from app.proxy.asgi import Header, Receive, Scope, Send
 from app.proxy.assembly.body import can_assemble, streaming_body
 from app.proxy.caller import caller_of
+from app.proxy.categories import category_of
 from app.proxy.delivery import Delivery, RequestCancelled
-from app.proxy.endpoints import Endpoint, dialect_of, is_look
+from app.proxy.endpoints import COMPUTING, Endpoint, dialect_of, is_look
 from app.proxy.headers import client_request_id, declared_bytes, request_head
 from app.proxy.lease_wait import LeaseWait
 from app.proxy.needs import ExchangeNeeds
 from app.proxy.observer import Observation, Outcome
+from app.proxy.profile_rules import as_profile_wants
 from app.proxy.request import ClientGone, meaning_of, read_body
 from app.proxy.routing import choose_profile, route_reason
 from app.proxy.upstream import Call
@@ -113,6 +115,8 @@ class Exchange:
         asked, self._target, observation.format = meant.asked, meant.target, meant.format
         observation.requested_model = asked.model
         observation.stream = asked.stream
+        if observation.endpoint in COMPUTING:
+            observation.category = category_of(headers, body)
         profile_id = choose_profile(asked.model, names, caller_of(scope))
         observation.profile_id = profile_id
         observation.route_reason = route_reason(asked.model, profile_id)
@@ -139,6 +143,9 @@ class Exchange:
     async def _ask(self, lease: Lease, body: bytes) -> None:
         """Send the request, and see its answer to the client."""
         observation, method = self.observation, self._scope["method"]
+        if observation.endpoint in COMPUTING:
+            profile = self._needs.profile(lease.context.profile_id)
+            body = as_profile_wants(profile, lease.context, body)
         is_assembled = not observation.stream and can_assemble(observation.endpoint, body)
         if is_assembled:
             body = streaming_body(body)

@@ -31,6 +31,7 @@ _NOT_TO_ENGINE = _HOP_BY_HOP | {
     b"origin",
     b"x-api-key",
     b"x-conversation-id",
+    b"x-paceline-category",
 }
 # Of what the engine keeps compressed, its page and what belongs to it, there is nothing to observe.
 _NOT_TO_ENGINE_PAGE = _NOT_TO_ENGINE - {b"accept-encoding"}

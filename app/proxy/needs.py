@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from app.errors import PacelineError
 from app.events import Event
 from app.instances.lease import Lease
+from app.profiles.profile import LaunchProfile
 from app.proxy.asgi import Answer
 from app.proxy.endpoints import Dialect
 from app.proxy.upstream import Upstreams
@@ -16,6 +17,7 @@ class ExchangeNeeds:
     """What every exchange is given by the relay; its constructor says what each of them is."""
 
     names: Callable[[], Mapping[str, str]]
+    profile: Callable[[str], LaunchProfile]
     lease: Callable[[str], Lease]
     lease_when_ready: Callable[[str], Awaitable[Lease]]
     publish: Callable[[Event], None]

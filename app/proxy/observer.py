@@ -35,7 +35,8 @@ class Outcome(StrEnum):
 class RequestFinished(Event):
     """A request has ended, however it did; told exactly once for each.
 
-    `status_code` is what the client was sent, None where nothing was; `client` the name of its key. `queue_us` is the
+    `status_code` is what the client was sent, None where nothing was; `client` the name of its key, `category` a
+    word of `categories.py`, None where an endpoint has none. `queue_us` is the
     wait from the arrival to the sending upstream, `time_to_first_token_us` from the arrival to the first output event
     of a stream: of an answer in one piece it is not known. No text of prompt or answer is in here.
     """
@@ -57,6 +58,7 @@ class RequestFinished(Event):
     duration_us: int
     report: EngineReport
     client: str | None = None
+    category: str | None = None
 
 
 @dataclass(slots=True)
@@ -71,6 +73,7 @@ class Observation:
     format: AnswerFormat
     client_request_id: str | None = None
     client: str | None = None
+    category: str | None = None
     instance_id: int | None = None
     context: LaunchContext | None = None
     profile_id: str | None = None
@@ -158,6 +161,7 @@ class Observation:
             duration_us=self._since_arrival_us(),
             report=self.conclude().report if report is None else report,
             client=self.client,
+            category=self.category,
         )
 
     def _since_arrival_us(self) -> int:

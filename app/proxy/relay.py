@@ -10,6 +10,7 @@ from app.events import Event
 from app.identifiers import TimeOrderedIds, id_text
 from app.instances.lease import Lease
 from app.instances.state import InstanceState, InstanceStateChanged
+from app.profiles.profile import LaunchProfile
 from app.proxy.asgi import Answer, Receive, Scope, Send, send_answer
 from app.proxy.caller import caller_of
 from app.proxy.endpoints import UPSTREAM_PREFIX, Dialect, route_of
@@ -28,16 +29,17 @@ _CLOSING = frozenset((InstanceState.STOPPING, InstanceState.STOPPED, InstanceSta
 class Relay:
     """Answers the inference endpoints; `takes` says which requests are its own.
 
-    `names` maps ids and aliases of profiles to ids, `lease` gives a hold on a running instance of a profile or raises
-    ProfileNotRunning, `lease_when_ready` waits for one; a stream that has waited for `sign_of_life_seconds` gets
-    comment lines from then on (None: it does not). `render_error` makes the answer of a named error, `models` lists
-    what GET /v1/models shows.
+    `names` maps ids and aliases of profiles to ids, `profile` gives the profile of an id, `lease` a hold on a running
+    instance of it or raises ProfileNotRunning, `lease_when_ready` waits for one; a stream that has waited for
+    `sign_of_life_seconds` gets comment lines from then on (None: it does not). `render_error` makes the answer of a
+    named error, `models` lists what GET /v1/models shows.
     """
 
     def __init__(
         self,
         *,
         names: Callable[[], Mapping[str, str]],
+        profile: Callable[[str], LaunchProfile],
         lease: Callable[[str], Lease],
         lease_when_ready: Callable[[str], Awaitable[Lease]],
         models: Callable[[], Sequence[Mapping[str, Any]]],
@@ -52,7 +54,15 @@ class Relay:
         self._upstreams = upstreams
         self._ids = ids
         self._needs = ExchangeNeeds(
-            names, lease, lease_when_ready, publish, render_error, upstreams, max_body_bytes, sign_of_life_seconds
+            names,
+            profile,
+            lease,
+            lease_when_ready,
+            publish,
+            render_error,
+            upstreams,
+            max_body_bytes,
+            sign_of_life_seconds,
         )
         self._exchanges: dict[int, Exchange] = {}
 

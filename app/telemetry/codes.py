@@ -48,6 +48,19 @@ ENDPOINTS = Codes(
     }
 )
 
+CATEGORIES = Codes(
+    {
+        "multi_turn": 1,
+        "translation": 2,
+        "summarization": 3,
+        "qa": 4,
+        "math_reasoning": 5,
+        "rag": 6,
+        "code": 7,
+        "other": 8,
+    }
+)
+
 OUTCOMES = Codes(
     {
         "completed": 1,

@@ -12,7 +12,7 @@ from sqlmodel import Session, col
 
 from app.errors import PacelineError, RequestNotFound
 from app.identifiers import first_id_at, parse_id
-from app.telemetry.codes import OUTCOMES
+from app.telemetry.codes import CATEGORIES, OUTCOMES
 from app.telemetry.recorder import CLIENT_REQUEST_ID_MOST
 from app.telemetry.records import RequestRecord, RequestTexts, record_of
 from app.telemetry.tables import LabelRow, LaunchContextRow, RequestRow
@@ -48,6 +48,7 @@ class RequestFilters:
     profile: str | None = None
     outcome: str | None = None
     method: str | None = None
+    category: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
@@ -81,12 +82,16 @@ def get_request(session: Session, identifier: str) -> RequestRecord:
 
 
 def conditions(filters: RequestFilters) -> list[ColumnElement[bool]]:
-    """Those filters that the request row itself can answer. Raises QueryInvalid for an unknown outcome."""
+    """Those filters that the request row itself can answer. Raises QueryInvalid for an unknown outcome or category."""
     chosen: list[ColumnElement[bool]] = []
     if filters.outcome is not None:
         if filters.outcome not in OUTCOMES.numbers:
             raise QueryInvalid("outcome", f"{filters.outcome!r} is none of {', '.join(OUTCOMES.numbers)}")
         chosen.append(col(RequestRow.outcome_code) == OUTCOMES.encode(filters.outcome))
+    if filters.category is not None:
+        if filters.category not in CATEGORIES.numbers:
+            raise QueryInvalid("category", f"{filters.category!r} is none of {', '.join(CATEGORIES.numbers)}")
+        chosen.append(col(RequestRow.category_code) == CATEGORIES.encode(filters.category))
     if filters.since is not None:
         chosen.append(col(RequestRow.id) >= _first_id(filters.since))
     if filters.until is not None:

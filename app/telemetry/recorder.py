@@ -12,7 +12,7 @@ from sqlmodel import Session
 from app.database import Database
 from app.errors import DatabaseUnavailable
 from app.proxy.observer import RequestFinished
-from app.telemetry.codes import ENDPOINTS, OUTCOMES
+from app.telemetry.codes import CATEGORIES, ENDPOINTS, OUTCOMES
 from app.telemetry.interning import Contexts, Labels
 from app.telemetry.tables import RequestRow
 
@@ -132,8 +132,7 @@ def _error(event: RequestFinished) -> str | None:
 _COLUMNS = (
     "id context_id instance_id requested_model_label route_reason_label endpoint_code stream outcome_code status_code "
     "error_label queue_us time_to_first_token_us duration_us prompt_tokens cached_tokens generated_tokens prompt_us "
-    "generation_us draft_tokens accepted_tokens finish_reason_label "
-    "client_label client_request_id"
+    "generation_us draft_tokens accepted_tokens category_code finish_reason_label client_label client_request_id"
 ).split()
 # A request that was told twice must not cost the rest of the batch.
 _INSERT = (
@@ -166,6 +165,7 @@ def _row(event: RequestFinished, context_id: int | None, labels: Mapping[str | N
         report.generation_us,
         report.draft_tokens,
         report.accepted_tokens,
+        None if event.category is None else CATEGORIES.encode(event.category),
         labels[report.finish_reason],
         labels[event.client],
         None if event.client_request_id is None else _storable(event.client_request_id, CLIENT_REQUEST_ID_MOST),

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from app.identifiers import id_text, id_time
 from app.speculative.acceptance import acceptance_rate, generation_rate, mean_acceptance_length_estimate
-from app.telemetry.codes import ENDPOINTS, OUTCOMES
+from app.telemetry.codes import CATEGORIES, ENDPOINTS, OUTCOMES
 from app.telemetry.tables import LaunchContextRow, RequestRow
 
 
@@ -14,7 +14,7 @@ class RequestRecord:
     """What one request cost. None means that it was not reported, or does not apply; it never means zero.
 
     `prompt_tokens` includes `cached_tokens`; `method` is that of the launch, also where nothing was drafted.
-    `client` is the name of the key that was shown. `category` is not recorded yet.
+    `client` is the name of the key that was shown. `category` is a word of the relay's classifier, or the client's own.
     """
 
     id: str
@@ -95,7 +95,7 @@ def record_of(row: RequestRow, context: LaunchContextRow | None, texts: RequestT
         acceptance_rate=acceptance_rate(row.draft_tokens, row.accepted_tokens),
         mean_acceptance_length_estimate=mean_acceptance_length_estimate(row.generated_tokens, row.accepted_tokens),
         method=context.method if context else None,
-        category=None,
+        category=None if row.category_code is None else CATEGORIES.decode(row.category_code),
         finish_reason=texts.finish_reason,
         client=texts.client,
     )

@@ -14,6 +14,7 @@ from app.errors import ModelUnknown, PacelineError, ProfileNotRunning, UpstreamF
 from app.events import Event
 from app.identifiers import TimeOrderedIds
 from app.instances.lease import LaunchContext, Lease, Upstream
+from app.profiles.profile import parse_profile
 from app.proxy.asgi import Answer
 from app.proxy.endpoints import Dialect
 from app.proxy.observer import RequestFinished
@@ -117,6 +118,7 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
 
         relay = Relay(
             names=lambda: {"small": "small", "org/small": "small", "cold": "cold", "warming": "warming"},
+            profile=lambda profile_id: parse_profile({"id": profile_id, "target": {"path": "x.gguf"}}),
             lease=lease,
             lease_when_ready=lease_when_ready,
             models=lambda: [{"id": "small", "object": "model"}],

@@ -108,6 +108,7 @@ def test_nothing_learnt_is_told_as_unknown() -> None:
     told = seen.finish(Outcome.CLIENT_GONE, None, None)
     unknown = {field.name for field in fields(told) if getattr(told, field.name) is None}
     assert unknown == {
+        "category",
         "client",
         "client_request_id",
         "instance_id",

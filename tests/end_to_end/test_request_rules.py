@@ -1,0 +1,49 @@
+"""Categories in rows, and what profiles change and refuse, with the real embedded engine."""
+
+from fixtures.tiny_models import TinyModels
+from service import Service
+
+
+def chat(service: Service, model: str, text: str, **more: object) -> dict[str, object]:
+    headers = more.pop("headers", {})
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4, **more}
+    answer = service.client.post("/v1/chat/completions", json=body, headers=headers)
+    return {"answer": answer, "row": service.row(answer)}
+
+
+def test_a_request_is_recorded_with_its_category(service: Service, tiny: TinyModels) -> None:
+    service.add({"id": "categorised", "target": {"path": tiny.dense_target.name}, "context": {"threads": 1}})
+    told = [
+        chat(service, "categorised", "Write a function that adds two numbers.")["row"],
+        chat(service, "categorised", "Translate to French: good morning")["row"],
+        chat(service, "categorised", "Good morning", headers={"X-Paceline-Category": "rag"})["row"],
+        chat(service, "categorised", "Good morning", headers={"X-Paceline-Category": "nonsense"})["row"],
+    ]
+    assert [row["category"] for row in told] == ["code", "translation", "rag", "other"]  # type: ignore[index]
+    query = {"category": "translation", "profile": "categorised"}
+    (found,) = service.client.get("/requests", params=query).json()["items"]
+    assert found["id"] == told[1]["id"]  # type: ignore[index]
+    assert service.client.get("/requests", params={"category": "nonsense"}).status_code == 422
+    tokens = service.client.post("/tokenize", json={"model": "categorised", "content": "a"})
+    assert service.row(tokens)["category"] is None
+
+
+def test_a_profile_changes_what_is_asked_and_refuses_wrong_log_probabilities(
+    service: Service, tiny: TinyModels
+) -> None:
+    service.add(
+        {
+            "id": "ruled",
+            "target": {"path": tiny.dense_target.name},
+            "speculation": {"method": "ngram-mod"},
+            "context": {"threads": 1},
+            "serving": {"strip_parameters": ["stop"], "set_parameters": {"max_tokens": 2}},
+        }
+    )
+    answer = service.complete("ruled", stop=["a"])
+    assert answer.json()["usage"]["completion_tokens"] == 2
+    refused = service.complete("ruled", logprobs=3)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "logprobs_wrong")
+    assert service.row(refused)["outcome"] == "rejected"
+    service.client.patch("/profiles/ruled", json={"serving": {"allow_wrong_logprobs": True}})
+    assert service.complete("ruled", logprobs=3).status_code == 200
