@@ -42,6 +42,17 @@ def test_another_process_is_named_and_its_death_gives_the_folder_back(tmp_path: 
         pass
 
 
+def test_a_database_that_lies_elsewhere_is_held_too(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "p.db"
+    with held(tmp_path / "a", shared):
+        with pytest.raises(DataFolderInUse, match=r"p\.db.*PACELINE_DATABASE_URL"), held(tmp_path / "b", shared):
+            raise AssertionError("held twice")
+        with held(tmp_path / "b", tmp_path / "b" / "p.db"):
+            pass
+    with held(tmp_path / "b", shared):
+        pass
+
+
 def test_two_folders_live_side_by_side(tmp_path: Path) -> None:
     with held(tmp_path / "a"), held(tmp_path / "b"):
         pass

@@ -50,7 +50,7 @@ def duration_text(seconds: float) -> str:
 def _state(instance: Instance) -> Text:
     state = str(instance["state"])
     said = state
-    if state == "failed" and instance["reason"]:
+    if state in ("failed", "stopped") and instance["reason"]:
         said = f"{state}: {instance['reason']}"
     load = instance.get("load_progress")
     if state == "loading" and load and load.get("fraction") is not None:

@@ -102,6 +102,11 @@ class Recovery:
         left_seconds = course.until_seconds - asyncio.get_running_loop().time()
         return datetime.now(UTC) + timedelta(seconds=left_seconds) if left_seconds > 0 else None
 
+    def given_up(self, profile_id: str) -> str | None:
+        """Why the profile is no longer started by itself; None where it would be."""
+        course = self._courses.get(profile_id)
+        return course.next.why if course is not None and isinstance(course.next, GiveUp) else None
+
     def clear(self, profile_id: str) -> None:
         """Somebody has taken it in hand: the history is over, and so is a restart that is to come."""
         course = self._courses.pop(profile_id, None)

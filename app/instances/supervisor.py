@@ -103,11 +103,13 @@ class Supervisor:
         life = self.roster.newest(profile_id)
         record = life.record() if life else None
         backoff_until = self._recovery.backoff_until(profile_id)
+        given_up = self._recovery.given_up(profile_id)
+        failure = f"{record.reason}: {record.failure['message']}" if record and record.failure else None
         return {
             "state": record.state.value if record else InstanceState.STOPPED.value,
             "instance_id": id_text(record.id) if record else None,
             "backoff_until": backoff_until.isoformat() if backoff_until else None,
-            "last_failure": f"{record.reason}: {record.failure['message']}" if record and record.failure else None,
+            "last_failure": f"{failure} Given up: {given_up}." if failure and given_up else failure,
         }
 
     # To lend.

@@ -174,6 +174,8 @@ def test_a_crash_while_it_serves_is_followed_by_a_new_life(tiny: TinyModels) -> 
         answer = service.complete(profile)
         assert answer.status_code == 502
         assert "3 times in a row" in answer.json()["error"]["message"]
+        status = service.client.get(f"/profiles/{profile}").json()["status"]
+        assert "Given up: it crashed 3 times in a row" in status["last_failure"]
         assert len(faults.facts(profile, "started")) == 3
         # Nobody else was disturbed, and a person begins anew.
         assert service.instance(other["id"])["state"] == "ready"
