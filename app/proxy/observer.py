@@ -38,7 +38,7 @@ class RequestFinished(Event):
     `status_code` is what the client was sent, None where nothing was; `client` the name of its key, `category` a
     word of `categories.py`, None where an endpoint has none. `queue_us` is the
     wait from the arrival to the sending upstream, `time_to_first_token_us` from the arrival to the first output event
-    of a stream: of an answer in one piece it is not known. No text of prompt or answer is in here.
+    of the engine's stream: where it answers in one piece it is not known. No text of prompt or answer is in here.
     """
 
     request_id: int

@@ -52,7 +52,10 @@ def test_a_stream_that_is_cut_ends_with_an_error(faults: Faults) -> None:
     assert (row["outcome"], row["status_code"]) == ("upstream_failed", 200)
     assert row["error"]
     assert row["generated_tokens"] is None
-    assert faults.service.complete(profile).status_code == 200
+    # One answer is made of a stream as well: of half of one nothing is made.
+    whole = faults.service.complete(profile)
+    assert (whole.status_code, whole.json()["error"]["code"]) == (502, "upstream_failed")
+    assert faults.service.row(whole)["outcome"] == "upstream_failed"
     faults.service.stop(profile)
 
 
