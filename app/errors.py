@@ -35,6 +35,7 @@
     |   |-- LogprobsWrong            log probabilities of a profile that speculates: the engine's are wrong
     |   |-- NoProfileFits            `auto` was asked for, and none of the profiles can take the request
     |   |-- ProfileNotRunning
+    |   |   `-- ProfileBusy          it runs, and serves as many requests as it may at once
     |   |-- QueueFull                too many requests wait for a profile already
     |   |-- QueueTimedOut            the profile was not ready in the time that a request waits
     |   |-- UpstreamFailed           the engine broke off, or cannot be reached
@@ -246,6 +247,12 @@ class ProfileNotRunning(RequestError):
     """The profile has no instance that takes requests now."""
 
     code = "profile-not-running"
+
+
+class ProfileBusy(ProfileNotRunning):
+    """The profile runs, and serves as many requests as it may at once."""
+
+    code = "profile-busy"
 
 
 class QueueFull(RequestError):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from app.errors import ProfileBusy
 from app.instances.lease import LaunchContext, Lease, Upstream
 
 
@@ -21,10 +22,13 @@ class Holds:
         self._empty_since = clock()
         self.count = 0
         self._next_sign: asyncio.Future[None] | None = None
+        self._next_release: asyncio.Future[None] | None = None
         self.failures_in_a_row = 0
 
-    def take(self, upstream: Upstream, context: LaunchContext) -> Lease:
-        """A new hold."""
+    def take(self, upstream: Upstream, context: LaunchContext, most: int | None = None) -> Lease:
+        """A new hold. Raises ProfileBusy where there are `most` already."""
+        if most is not None and self.count >= most:
+            raise ProfileBusy(f"profile {context.profile_id!r} serves as many requests as it may at once: {most}")
         lease = Lease(upstream, context, self)
         self._last_heard[lease] = self._clock()
         self.count += 1
@@ -50,6 +54,9 @@ class Holds:
         if has_failed:
             self.failures_in_a_row += 1
         self.count -= 1
+        if self._next_release is not None:
+            self._next_release.set_result(None)
+            self._next_release = None
         if self.count == 0:
             self._empty_since = self._clock()
             self._emptied.set()
@@ -73,6 +80,14 @@ class Holds:
     async def wait_empty(self) -> None:
         """Until nobody holds it."""
         await self._emptied.wait()
+
+    async def next_release(self) -> None:
+        """Until one of them is given back; at once where there is none."""
+        if self.count == 0:
+            return
+        if self._next_release is None:
+            self._next_release = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._next_release)
 
     async def next_sign(self) -> None:
         """Until the answer to one of them begins or comes on."""

@@ -35,7 +35,8 @@ from app.profiles.profile import Serving
 
 
 class Instance:
-    """A life: from about to exec to reaped. It happens once; a restart is a new instance. `story` is to read.
+    """A life: from about to exec to reaped. It happens once; a restart is a new instance. `story` and
+    `holds` are to read.
 
     `followed_eviction` where instances were ended to make room for it; `fallback_reason` is the degradation for which
     it is launched without speculation.
@@ -58,11 +59,11 @@ class Instance:
         self.output = OutputLog(needs.logs_dir / f"{id_text(identifier)}.log", tell)
         self._needs = needs
         self._prepared = prepare(identifier, launch, address, needs.empty_folder)
-        self._holds = Holds(asyncio.get_running_loop().time, needs.on_empty)
+        self.holds = Holds(asyncio.get_running_loop().time, needs.on_empty)
         self.story = Chronicle(identifier, launch, self._prepared.argv, fallback_reason)
         self._hearing = Hearing(self.output, launch)
         self._passing = 0
-        self._drain = Drain(self._holds)
+        self._drain = Drain(self.holds)
         self._stop_asked = asyncio.Event()
         self._changed = asyncio.Event()
 
@@ -89,14 +90,14 @@ class Instance:
         return self._stop_asked.is_set() and not self.state.is_terminal
 
     @property
-    def idle_seconds(self) -> float:
-        """How long it serves nobody; 0 while it serves."""
-        return self._holds.idle_seconds
+    def takes_requests(self) -> bool:
+        """Whether it is READY, stays so, and lets nobody pass."""
+        return self.state is InstanceState.READY and not self._passing and not self._stop_asked.is_set()
 
     @property
     def has_leases(self) -> bool:
         """Whether a request holds it."""
-        return self._holds.count > 0
+        return self.holds.count > 0
 
     @property
     def was_asked(self) -> bool:
@@ -105,7 +106,7 @@ class Instance:
 
     def record(self) -> InstanceRecord:
         """How it stands now, as a value."""
-        return self.story.record(self._holds.count)
+        return self.story.record(self.holds.count)
 
     async def until(self, reached: Callable[[InstanceState], bool]) -> InstanceState:
         """Wait until a state satisfies `reached`; every life ends, so ask for that too."""
@@ -116,15 +117,15 @@ class Instance:
     # What others ask for.
 
     def lease(self) -> Lease:
-        """A hold on it for one request. Raises ProfileNotRunning unless it is READY and stays so."""
-        if self.state is not InstanceState.READY or self._passing or self._stop_asked.is_set():
+        """A hold on it for one request. Raises ProfileNotRunning unless it takes requests, ProfileBusy if it is full."""
+        if not self.takes_requests:
             state = InstanceState.DRAINING if self.state is InstanceState.READY else self.state
             raise ProfileNotRunning(
                 f"profile {self.profile_id!r} is {state.value} and takes no requests now",
                 profile=self.profile_id,
                 state=state.value,
             )
-        return self._holds.take(self._prepared.upstream, self._prepared.context)
+        return self.holds.take(self._prepared.upstream, self._prepared.context, self.serving.max_concurrency)
 
     def let_pass(self, others: bool) -> None:
         """Take no new requests, or again: another profile has waited long for its memory. Each of them tells both."""
@@ -224,7 +225,7 @@ class Instance:
             await self._give_up(process, verdict)
             return False
         self.story.ready_at = datetime.now(UTC)
-        self._holds.begin_idle()
+        self.holds.begin_idle()
         self._enter(InstanceState.READY)
         self.found(findings)
         return True
@@ -234,7 +235,7 @@ class Instance:
         over: Failure | End = End.IDLE
         while over is End.IDLE and not self._stop_asked.is_set():
             over = await until_over(
-                self._holds, self._client, self._needs.canary, self._stop_asked, exited, lambda: self.serving
+                self.holds, self._client, self._needs.canary, self._stop_asked, exited, lambda: self.serving
             )
             if over is End.IDLE and not self.has_leases:
                 self.ask_to_stop(0, "idle-timeout")

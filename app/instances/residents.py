@@ -36,7 +36,7 @@ def resident_of(life: Instance, *, is_kept: bool = False) -> Resident:
         profile_id=life.profile_id,
         held_bytes=held,
         hold=hold,
-        idle_seconds=life.idle_seconds,
+        idle_seconds=life.holds.idle_seconds,
         reload_seconds=life.story.load_seconds or 0.0,
         priority=life.serving.priority,
     )

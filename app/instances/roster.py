@@ -44,6 +44,12 @@ class Roster:
             )
         return life.lease()
 
+    async def next_release(self, profile_id: str) -> None:
+        """Until a request of the newest life gives back its hold; at once where there is none."""
+        life = self._newest.get(profile_id)
+        if life is not None:
+            await life.holds.next_release()
+
     def lives(self) -> Sequence[Instance]:
         """The newest life of each profile."""
         # A copy, made in one step: answers such as that of /metrics are made in threads of their own.

@@ -1,12 +1,11 @@
 """The supervisor owns the instances: who wants one started or stopped asks here, and nowhere else."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.errors import InstanceFailed, InstanceNotRunning, ProfileNotRunning
+from app.errors import InstanceFailed, InstanceNotRunning, ProfileBusy
 from app.events import Event
 from app.identifiers import id_text
 from app.instances.demand import Demand
@@ -76,8 +75,9 @@ class Supervisor:
             publish,
         )
         self._demand = Demand(
-            lease=self.lease,
+            lease=self.roster.lease,
             bring_up=self.bring_up,
+            next_release=self.roster.next_release,
             serving=lambda profile_id: catalog.get(profile_id).profile.serving,
             queue_limit=surroundings.queue_limit,
         )
@@ -115,7 +115,12 @@ class Supervisor:
     # To lend.
 
     def lease(self, profile_id: str) -> Lease:
-        """A hold on the profile's instance for one request. Raises ProfileNotRunning."""
+        """A hold on the profile's instance for one request. Raises ProfileNotRunning, or ProfileBusy.
+
+        Who waits for a turn comes first.
+        """
+        if self._demand.has_turns(profile_id):
+            raise ProfileBusy(f"requests wait for their turn with profile {profile_id!r}")
         return self.roster.lease(profile_id)
 
     async def lease_when_ready(self, profile_id: str) -> Lease:
@@ -142,8 +147,7 @@ class Supervisor:
                 life = await self._begin(wish, is_patient=True)
                 state = await life.until(lambda state: state is InstanceState.READY or state.is_terminal)
                 if state is InstanceState.READY:
-                    with contextlib.suppress(ProfileNotRunning):
-                        life.lease().release()
+                    if life.takes_requests:
                         return life
                     # It lets another profile pass first.
                     await self._turns.next_move(seen)

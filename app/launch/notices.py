@@ -5,27 +5,14 @@ from pathlib import Path
 from app import findings
 from app.findings import Finding
 from app.launch.witness import Refusal, Unwitnessed
-from app.profiles.profile import LaunchProfile, Serving
+from app.profiles.profile import LaunchProfile
 
 _SYSTEM_CONFIG = Path("/etc/llama.cpp/config.ini")
-# Fields of the interface whose turn has not come; each leaves this list with the work that honours it.
-_WITHOUT_EFFECT = ("max_concurrency",)
 
 
 def notices(profile: LaunchProfile) -> list[Finding]:
     """Fields without effect, and configuration of the engine that is out of our reach."""
     found = []
-    idle = sorted(name for name in _WITHOUT_EFFECT if getattr(profile.serving, name) != getattr(Serving(), name))
-    if idle:
-        found.append(
-            findings.warning(
-                "setting-without-effect",
-                f"This version stores serving.{', serving.'.join(idle)}, and does not act on it yet.",
-                expected="settings that have an effect",
-                observed=", ".join(idle),
-                evidence="the profile",
-            )
-        )
     if _SYSTEM_CONFIG.exists():
         found.append(
             findings.warning(

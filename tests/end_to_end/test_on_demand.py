@@ -55,6 +55,23 @@ def test_over_the_bound_of_the_queue_it_is_429_before_the_first_byte(faults: Fau
         assert answer.status_code == 200
 
 
+def test_no_more_requests_are_served_at_once_than_the_profile_says(faults: Faults) -> None:
+    serving = {"max_concurrency": 2, "queue_limit": 3}
+    profile = faults.profile("two-at-once", {"chunk_interval_seconds": 0.02}, serving=serving)
+    faults.service.start(profile)
+    requests = [InFlight(faults.service, completion(profile, stream=True)) for _ in range(5)]
+    assert eventually(lambda: faults.service.newest(profile)["queued"] == 3 or None)
+    assert faults.service.newest(profile)["leases"] == 2
+    refused = faults.service.complete(profile)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+    for request in requests:
+        answer, failure = request.outcome()
+        assert failure is None
+        assert answer is not None
+        assert request.payloads[-1] == "[DONE]"
+    faults.service.stop(profile)
+
+
 def test_who_waits_too_long_is_told_so_and_the_load_goes_on(faults: Faults) -> None:
     profile = faults.profile("too-slow", {"load_seconds": 4.0}, serving={"queue_timeout_seconds": 2})
     refused = faults.service.complete(profile)

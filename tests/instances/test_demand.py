@@ -28,13 +28,17 @@ class Engine:
         self.loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.has_begun, self.was_given_up = asyncio.Event(), asyncio.Event()
         self.demand = Demand(
-            lease=self.lease, bring_up=self.bring_up, serving=lambda _: self.limits, queue_limit=self.queue_limit
+            lease=self.lease,
+            bring_up=self.bring_up,
+            serving=lambda _: self.limits,
+            next_release=lambda _: self.holds.next_release(),
+            queue_limit=self.queue_limit,
         )
 
     def lease(self, profile_id: str) -> Lease:
         if not self.is_ready:
             raise ProfileNotRunning(f"{profile_id} does not run")
-        return self.holds.take(Upstream(1, "key", port=1), CONTEXT)
+        return self.holds.take(Upstream(1, "key", port=1), CONTEXT, self.limits.max_concurrency)
 
     async def bring_up(self, profile_id: str) -> None:
         self.loads += 1
@@ -134,3 +138,46 @@ async def test_at_the_end_of_the_service_who_waits_is_told() -> None:
     told = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(each) for each in told] == [ProfileNotRunning] * 2
     assert engine.demand.queued("small") == 0
+
+
+async def test_more_than_may_be_served_at_once_wait_in_the_order_they_came() -> None:
+    engine = Engine(limits=Serving(max_concurrency=2))
+    tasks = await engine.waiting(5)
+    engine.loaded.set_result(None)
+    async with asyncio.timeout(5):
+        served = [await tasks[0], await tasks[1]]
+        for following in range(2, 5):
+            await asyncio.sleep(0)
+            assert [task.done() for task in tasks[following:]] == [False] * (5 - following)
+            assert engine.demand.has_turns("small")
+            assert engine.holds.count == 2
+            served.pop(0).release()
+            served.append(await tasks[following])
+    assert (engine.loads, engine.demand.queued("small"), engine.demand.has_turns("small")) == (1, 0, False)
+
+
+async def test_who_waits_for_a_turn_and_leaves_makes_way() -> None:
+    engine = Engine(limits=Serving(max_concurrency=1))
+    first, second, third = await engine.waiting(3)
+    engine.loaded.set_result(None)
+    async with asyncio.timeout(5):
+        lease = await first
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait({second})
+        lease.release()
+        (await third).release()
+    assert (engine.holds.count, engine.demand.queued("small")) == (0, 0)
+
+
+async def test_an_engine_that_goes_while_requests_wait_for_a_turn_is_brought_up_again() -> None:
+    engine = Engine(limits=Serving(max_concurrency=1))
+    first, second = await engine.waiting(2)
+    engine.loaded.set_result(None)
+    async with asyncio.timeout(5):
+        lease = await first
+        await asyncio.sleep(0)
+        engine.is_ready = False
+        lease.release()
+        (await second).release()
+    assert engine.loads == 2

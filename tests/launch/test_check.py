@@ -139,12 +139,6 @@ async def test_the_embedded_engine_refuses_a_choice_of_devices(tiny: TinyModels)
     assert await unknown(devices=["RPC0"]) == ["--device", "--rpc"]
 
 
-async def test_settings_that_have_no_effect_yet_are_said(check: LaunchCheck) -> None:
-    wanted = profile(serving={"autostart": True, "max_concurrency": 2, "aliases": ["x"]})
-    found = [f for f in (await check.check(wanted, 1)).report.findings if f.rule == "setting-without-effect"]
-    assert [finding.observed for finding in found] == ["max_concurrency"]
-
-
 def test_the_verdict_is_that_of_the_worst_finding() -> None:
     assert verdict_of([]) is Verdict.FITS
 
