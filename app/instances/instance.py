@@ -117,7 +117,7 @@ class Instance:
     # What others ask for.
 
     def lease(self) -> Lease:
-        """A hold on it for one request. Raises ProfileNotRunning unless it takes requests, ProfileBusy if it is full."""
+        """A hold on it for one request. Raises ProfileNotRunning unless it takes requests, ProfileBusy if full."""
         if not self.takes_requests:
             state = InstanceState.DRAINING if self.state is InstanceState.READY else self.state
             raise ProfileNotRunning(

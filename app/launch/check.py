@@ -84,7 +84,7 @@ class LaunchCheck:
         case, files, others, rpc = question.case, question.files, question.others, question.rpc
         profile, resolved = case.profile, resolve(case)
         own_flags = launch_flags(profile, resolved, files.paths(profile), rpc=rpc)
-        verdicts = [*judge(case), *judge_engine(case, own_flags), *notices(profile)]
+        verdicts = [*judge(case), *judge_engine(case, own_flags), *notices()]
         may_ask = files.target is not None and not blocking(verdicts, force=True)
         may_ask = may_ask and not (rpc and (others.holds_rpc or others.own_rpc))
         if rpc and others.holds_rpc:

@@ -1,29 +1,27 @@
-"""What a check says beside the rules: what it cannot see, and what this version does not do. Never passed over."""
+"""What a check says beside the rules: what it cannot see. Never passed over."""
 
 from pathlib import Path
 
 from app import findings
 from app.findings import Finding
 from app.launch.witness import Refusal, Unwitnessed
-from app.profiles.profile import LaunchProfile
 
 _SYSTEM_CONFIG = Path("/etc/llama.cpp/config.ini")
 
 
-def notices(profile: LaunchProfile) -> list[Finding]:
-    """Fields without effect, and configuration of the engine that is out of our reach."""
-    found = []
-    if _SYSTEM_CONFIG.exists():
-        found.append(
-            findings.warning(
-                "system-config",
-                f"{_SYSTEM_CONFIG} exists: the engine reads flags from it that this check does not see.",
-                expected="no such file",
-                observed=str(_SYSTEM_CONFIG),
-                evidence="the file system",
-            )
+def notices() -> list[Finding]:
+    """Configuration of the engine that is out of our reach."""
+    if not _SYSTEM_CONFIG.exists():
+        return []
+    return [
+        findings.warning(
+            "system-config",
+            f"{_SYSTEM_CONFIG} exists: the engine reads flags from it that this check does not see.",
+            expected="no such file",
+            observed=str(_SYSTEM_CONFIG),
+            evidence="the file system",
         )
-    return found
+    ]
 
 
 def not_witnessed(unwitnessed: Unwitnessed) -> Finding:
