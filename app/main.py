@@ -51,6 +51,7 @@ from app.llama_server.probe import EngineProbe
 from app.metrics.instruments import Instruments
 from app.parts import (
     Inventory,
+    candidates_of,
     checkup_of,
     claims_of,
     clear_up,
@@ -70,6 +71,7 @@ from app.proxy.relay import Relay
 from app.proxy.upstream import Upstreams
 from app.settings import Settings
 from app.telemetry.recorder import Recorder
+from app.telemetry.speeds import RecordedSpeeds
 
 _log = logging.getLogger(__name__)
 
@@ -114,6 +116,7 @@ def create_app(settings: Settings) -> FastAPI:
     relay = Relay(
         names=catalog.names,
         profile=lambda profile_id: catalog.get(profile_id).profile,
+        candidates=candidates_of(catalog, supervisor, RecordedSpeeds(database)),
         lease=supervisor.lease,
         lease_when_ready=supervisor.lease_when_ready,
         models=lambda: models_of(catalog, supervisor),

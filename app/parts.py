@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,15 @@ from app.metrics.instances import InstancesCollector
 from app.metrics.instruments import Instruments
 from app.profiles.catalog import ProfileCatalog, ProfileDeleted
 from app.profiles.profile import LaunchProfile
+from app.proxy.auto import Candidate, Speed
 from app.proxy.observer import RequestFinished
 from app.settings import Settings
 from app.telemetry.baselines import Baselines
 from app.telemetry.recorder import Recorder
+from app.telemetry.speeds import RecordedSpeeds
 
 _log = logging.getLogger(__name__)
+_VECTOR_FLAGS = frozenset({"--embedding", "--embeddings", "--rerank", "--reranking"})
 
 
 def metrics_of(
@@ -213,6 +216,30 @@ def claims_of(catalog: ProfileCatalog) -> Callable[[LaunchProfile], Mapping[str,
         return [] if claiming[:1] == [profile.id] else [other for other in claiming if other != profile.id]
 
     return lambda profile: {name: others(profile, name) for name in profile.names}
+
+
+def candidates_of(
+    catalog: ProfileCatalog, supervisor: Supervisor, speeds: RecordedSpeeds
+) -> Callable[[Collection[str]], Sequence[Candidate]]:
+    """What `auto` must know of profiles, as they stand."""
+
+    def candidate(profile_id: str) -> Candidate:
+        stored, life = catalog.get(profile_id), supervisor.roster.newest(profile_id)
+        profile, context, recorded = stored.profile, stored.profile.context, speeds.of(profile_id)
+        is_ready = life is not None and life.takes_requests
+        asked = context.size // context.slots if context.size else None
+        return Candidate(
+            profile_id=profile_id,
+            is_ready=is_ready,
+            is_blocked=not is_ready and supervisor.is_held_back(profile_id),
+            context_per_slot=life.launch.resolved.context_per_slot if life is not None and is_ready else asked,
+            takes_images=profile.projector is not None,
+            makes_vectors=not _VECTOR_FLAGS.isdisjoint(profile.extra_args),
+            overall=recorded.get(None, Speed()),
+            by_category={category: speed for category, speed in recorded.items() if category is not None},
+        )
+
+    return lambda profile_ids: [candidate(each) for each in sorted(profile_ids)]
 
 
 def models_of(catalog: ProfileCatalog, supervisor: Supervisor) -> list[dict[str, Any]]:

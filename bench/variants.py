@@ -116,6 +116,7 @@ def relay(socket_path: str) -> App:
     return Relay(
         names=lambda: {"bench": "bench"},
         profile=lambda _: profile,
+        candidates=lambda _: [],
         lease=lend,
         lease_when_ready=lend_later,
         models=list,

@@ -90,6 +90,14 @@ class Supervisor:
         is_alive = life is not None and not life.state.is_terminal
         return is_alive or self._wishes.is_open(profile_id) or self._recovery.pending(profile_id) is not None
 
+    def is_held_back(self, profile_id: str) -> bool:
+        """Whether a request would be answered with an earlier failure instead of starting the profile."""
+        try:
+            self._recovery.admit(profile_id, self._catalog.get(profile_id).revision)
+        except InstanceFailed:
+            return True
+        return False
+
     def others(self, profile_id: str, gone: frozenset[int] = frozenset()) -> OtherLaunches:
         """What instances do to the memory that a launch of this profile would meet, as if those in `gone` had ended."""
         return others_of(self.roster.lives(), profile_id, gone)

@@ -34,13 +34,18 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A profile that may be chosen. `context_per_slot` is None where it is not known before a launch."""
+    """A profile that may be chosen. `context_per_slot` is None where it is not known before a launch.
+
+    `is_blocked` where a start would be refused because it failed before; `makes_vectors` where it was set up for
+    embeddings or ranking, and not to generate.
+    """
 
     profile_id: str
     is_ready: bool
     is_blocked: bool = False
     context_per_slot: int | None = None
     takes_images: bool = False
+    makes_vectors: bool = False
     overall: Speed = Speed()
     by_category: Mapping[Category, Speed] = field(default_factory=dict)
 
@@ -52,14 +57,17 @@ class Wanted:
     category: Category
     tokens: int = 0
     has_images: bool = False
+    wants_vectors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A profile, and in a few words why; they go into a header and into the row."""
+    """A profile and why. `reason` is one of a few, for rows; `detail` has figures too, for a header."""
 
     profile_id: str
     reason: str
+    detail: str
+    is_auto: bool = False
 
 
 def choose_auto(wanted: Wanted, candidates: Sequence[Candidate]) -> Choice:
@@ -73,9 +81,10 @@ def choose_auto(wanted: Wanted, candidates: Sequence[Candidate]) -> Choice:
         loaded or able, key=lambda each: (estimated_rate(wanted.category, each) or 0.0, _reversed(each.profile_id))
     )
     rate = estimated_rate(wanted.category, best)
-    speed = "no speed recorded" if rate is None else f"{rate:.1f} tokens/s"
     among = "of those loaded" if loaded else "none loaded"
-    return Choice(best.profile_id, f"auto: {wanted.category.value}, {speed}, {among}")
+    reason = f"auto: {'fastest' if rate is not None else 'no speed recorded'}, {among}"
+    speed = "" if rate is None else f" ({rate:.1f} tokens/s for {wanted.category.value})"
+    return Choice(best.profile_id, reason, f"{reason}{speed}", is_auto=True)
 
 
 def estimated_rate(category: Category, candidate: Candidate) -> float | None:
@@ -91,6 +100,8 @@ def estimated_rate(category: Category, candidate: Candidate) -> float | None:
 def _lacks(wanted: Wanted, candidate: Candidate) -> str | None:
     if candidate.is_blocked:
         return "it does not start"
+    if wanted.wants_vectors != candidate.makes_vectors:
+        return "it makes no vectors" if wanted.wants_vectors else "it makes vectors only"
     if wanted.has_images and not candidate.takes_images:
         return "it has no projector for images"
     if candidate.context_per_slot is not None and wanted.tokens > candidate.context_per_slot:

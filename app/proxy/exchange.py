@@ -9,6 +9,7 @@ from app.proxy.asgi import Header, Receive, Scope, Send
 from app.proxy.assembly.body import can_assemble, streaming_body
 from app.proxy.caller import caller_of
 from app.proxy.categories import category_of
+from app.proxy.choosing import choose, wanted_by
 from app.proxy.delivery import Delivery, RequestCancelled
 from app.proxy.endpoints import COMPUTING, Endpoint, dialect_of, is_look
 from app.proxy.headers import client_request_id, declared_bytes, request_head
@@ -17,7 +18,6 @@ from app.proxy.needs import ExchangeNeeds
 from app.proxy.observer import Observation, Outcome
 from app.proxy.profile_rules import as_profile_wants
 from app.proxy.request import ClientGone, meaning_of, read_body
-from app.proxy.routing import choose_profile, route_reason
 from app.proxy.upstream import Call
 
 
@@ -117,10 +117,18 @@ class Exchange:
         observation.stream = asked.stream
         if observation.endpoint in COMPUTING:
             observation.category = category_of(headers, body)
-        profile_id = choose_profile(asked.model, names, caller_of(scope))
-        observation.profile_id = profile_id
-        observation.route_reason = route_reason(asked.model, profile_id)
+        choice = choose(
+            asked.model,
+            names,
+            caller_of(scope),
+            needs.candidates,
+            lambda: wanted_by(observation.endpoint, observation.category, body),
+        )
+        profile_id = observation.profile_id = choice.profile_id
+        observation.route_reason = choice.reason
         told.append((b"x-paceline-profile", profile_id.encode()))
+        if choice.is_auto:
+            told.append((b"x-paceline-route", choice.detail.encode()))
         if self._cancelled:
             raise _cancelled()
         return profile_id, body

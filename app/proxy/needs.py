@@ -1,6 +1,6 @@
 """What every exchange is given."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.errors import PacelineError
@@ -8,6 +8,7 @@ from app.events import Event
 from app.instances.lease import Lease
 from app.profiles.profile import LaunchProfile
 from app.proxy.asgi import Answer
+from app.proxy.auto import Candidate
 from app.proxy.endpoints import Dialect
 from app.proxy.upstream import Upstreams
 
@@ -18,6 +19,7 @@ class ExchangeNeeds:
 
     names: Callable[[], Mapping[str, str]]
     profile: Callable[[str], LaunchProfile]
+    candidates: Callable[[Collection[str]], Sequence[Candidate]]
     lease: Callable[[str], Lease]
     lease_when_ready: Callable[[str], Awaitable[Lease]]
     publish: Callable[[Event], None]

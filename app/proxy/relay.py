@@ -1,6 +1,6 @@
 """The relay: an ASGI callable that passes inference requests on to the engines."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from app.instances.lease import Lease
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.profiles.profile import LaunchProfile
 from app.proxy.asgi import Answer, Receive, Scope, Send, send_answer
+from app.proxy.auto import Candidate
 from app.proxy.caller import caller_of
 from app.proxy.endpoints import UPSTREAM_PREFIX, Dialect, route_of
 from app.proxy.exchange import Exchange
@@ -29,10 +30,10 @@ _CLOSING = frozenset((InstanceState.STOPPING, InstanceState.STOPPED, InstanceSta
 class Relay:
     """Answers the inference endpoints; `takes` says which requests are its own.
 
-    `names` maps ids and aliases of profiles to ids, `profile` gives the profile of an id, `lease` a hold on a running
-    instance of it or raises ProfileNotRunning, `lease_when_ready` waits for one; a stream that has waited for
-    `sign_of_life_seconds` gets comment lines from then on (None: it does not). `render_error` makes the answer of a
-    named error, `models` lists what GET /v1/models shows.
+    `names` maps ids and aliases of profiles to ids, `profile` gives the profile of an id, `candidates` what `auto` must
+    know of some, `lease` a hold on a running instance of one or raises ProfileNotRunning, `lease_when_ready` waits for
+    one; a stream that has waited for `sign_of_life_seconds` gets comment lines from then on (None: it does not).
+    `render_error` makes the answer of a named error, `models` lists what GET /v1/models shows.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Relay:
         *,
         names: Callable[[], Mapping[str, str]],
         profile: Callable[[str], LaunchProfile],
+        candidates: Callable[[Collection[str]], Sequence[Candidate]],
         lease: Callable[[str], Lease],
         lease_when_ready: Callable[[str], Awaitable[Lease]],
         models: Callable[[], Sequence[Mapping[str, Any]]],
@@ -56,6 +58,7 @@ class Relay:
         self._needs = ExchangeNeeds(
             names,
             profile,
+            candidates,
             lease,
             lease_when_ready,
             publish,

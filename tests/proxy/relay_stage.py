@@ -16,6 +16,7 @@ from app.identifiers import TimeOrderedIds
 from app.instances.lease import LaunchContext, Lease, Upstream
 from app.profiles.profile import parse_profile
 from app.proxy.asgi import Answer
+from app.proxy.auto import Candidate
 from app.proxy.endpoints import Dialect
 from app.proxy.observer import RequestFinished
 from app.proxy.relay import Relay
@@ -119,6 +120,7 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
         relay = Relay(
             names=lambda: {"small": "small", "org/small": "small", "cold": "cold", "warming": "warming"},
             profile=lambda profile_id: parse_profile({"id": profile_id, "target": {"path": "x.gguf"}}),
+            candidates=lambda ids: [Candidate(each, each == "small") for each in sorted(ids)],
             lease=lease,
             lease_when_ready=lease_when_ready,
             models=lambda: [{"id": "small", "object": "model"}],

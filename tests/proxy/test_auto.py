@@ -25,7 +25,9 @@ def test_the_fastest_for_the_category_takes_it() -> None:
     mtp = with_code("mtp", 50, 55, requests=200)
     assert choose_auto(CODE, [mtp, draft]).profile_id == "draft"
     assert choose_auto(Wanted(Category.RAG), [mtp, draft]).profile_id == "mtp"
-    assert choose_auto(CODE, [mtp, draft]).reason == "auto: code, 87.1 tokens/s, of those loaded"
+    choice = choose_auto(CODE, [mtp, draft])
+    assert choice.reason == "auto: fastest, of those loaded"
+    assert choice.detail == "auto: fastest, of those loaded (87.1 tokens/s for code)"
 
 
 def test_few_samples_are_drawn_towards_the_overall_figure() -> None:
@@ -41,7 +43,7 @@ def test_few_samples_are_drawn_towards_the_overall_figure() -> None:
 def test_what_is_loaded_comes_before_what_is_faster() -> None:
     slow, fast = candidate("slow", 10), candidate("fast", 90, ready=False)
     assert choose_auto(CODE, [fast, slow]).profile_id == "slow"
-    assert choose_auto(CODE, [fast]).reason == "auto: code, 90.0 tokens/s, none loaded"
+    assert choose_auto(CODE, [fast]).reason == "auto: fastest, none loaded"
 
 
 def test_who_cannot_take_it_is_passed_over_and_why_is_said() -> None:
@@ -51,6 +53,9 @@ def test_who_cannot_take_it_is_passed_over_and_why_is_said() -> None:
     sees = candidate("sees", 10, takes_images=True, context_per_slot=8000)
     wanted = Wanted(Category.QA, tokens=4000, has_images=True)
     assert choose_auto(wanted, [short, blind, broken, sees]).profile_id == "sees"
+    vectors = candidate("vectors", 99, makes_vectors=True)
+    assert choose_auto(Wanted(Category.OTHER, wants_vectors=True), [sees, vectors]).profile_id == "vectors"
+    assert choose_auto(CODE, [sees, vectors]).profile_id == "sees"
     with pytest.raises(NoProfileFits) as caught:
         choose_auto(Wanted(Category.QA, tokens=9000), [short, broken])
     assert "short: its context of 1000 tokens" in caught.value.message
@@ -59,7 +64,7 @@ def test_who_cannot_take_it_is_passed_over_and_why_is_said() -> None:
 
 def test_equals_are_chosen_by_name_and_not_by_chance() -> None:
     assert choose_auto(CODE, [candidate("b"), candidate("a"), candidate("c")]).profile_id == "a"
-    assert choose_auto(CODE, [candidate("a")]).reason == "auto: code, no speed recorded, of those loaded"
+    assert choose_auto(CODE, [candidate("a")]).detail == "auto: no speed recorded, of those loaded"
 
 
 @given(st.permutations([candidate("a", 10), candidate("b", 20), candidate("c", 20), candidate("d", 5, ready=False)]))

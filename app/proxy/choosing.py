@@ -1,0 +1,63 @@
+"""Which profile a request goes to: the one that it names, or for `auto` the one that suits it. Pure."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from app.proxy.auto import AUTO, BYTES_PER_TOKEN, Candidate, Choice, Wanted, choose_auto
+from app.proxy.caller import Caller
+from app.proxy.categories import Category
+from app.proxy.endpoints import Endpoint
+from app.proxy.routing import choose_profile, permitted_names, route_reason
+
+_VECTORS = frozenset({Endpoint.EMBEDDINGS, Endpoint.RERANK})
+_IMAGE_MARKS = (b'"image_url"', b'"input_image"', b'"type":"image"', b'"type": "image"')
+# A picture is long as text and short as tokens: what it takes is not guessed from its bytes.
+_IMAGE_TOKENS = 1024
+
+
+class _Limits(msgspec.Struct):
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n_predict: int | None = None
+
+
+_limits_decoder = msgspec.json.Decoder(_Limits)
+
+
+def choose(
+    model: str | None,
+    names: Mapping[str, str],
+    caller: Caller,
+    candidates: Callable[[Collection[str]], Sequence[Candidate]],
+    wanted: Callable[[], Wanted],
+) -> Choice:
+    """The profile for `model`. A profile of the name `auto` comes before the choice of that name.
+
+    Raises ModelNotNamed, ModelUnknown, AccessDenied, and for `auto` NoProfileFits.
+    """
+    if model == AUTO and AUTO not in names:
+        return choose_auto(wanted(), candidates(set(permitted_names(names, caller).values())))
+    profile_id = choose_profile(model, names, caller)
+    reason = route_reason(model, profile_id)
+    return Choice(profile_id, reason, reason)
+
+
+def wanted_by(endpoint: Endpoint, category: str | None, body: bytes) -> Wanted:
+    """What a request needs, as far as its body tells without reading all of it."""
+    has_images = any(mark in body for mark in _IMAGE_MARKS)
+    prompt_tokens = _IMAGE_TOKENS if has_images else int(len(body) / BYTES_PER_TOKEN)
+    return Wanted(
+        category=Category(category) if category else Category.OTHER,
+        tokens=prompt_tokens + _answer_tokens(body),
+        has_images=has_images,
+        wants_vectors=endpoint in _VECTORS,
+    )
+
+
+def _answer_tokens(body: bytes) -> int:
+    try:
+        limits = _limits_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return 0
+    return max(0, *(limit or 0 for limit in (limits.max_tokens, limits.max_completion_tokens, limits.n_predict)))
