@@ -47,3 +47,19 @@ def test_a_profile_changes_what_is_asked_and_refuses_wrong_log_probabilities(
     assert service.row(refused)["outcome"] == "rejected"
     service.client.patch("/profiles/ruled", json={"serving": {"allow_wrong_logprobs": True}})
     assert service.complete("ruled", logprobs=3).status_code == 200
+
+
+def test_auto_goes_to_what_is_loaded(service: Service, tiny: TinyModels) -> None:
+    for profile in ("auto-cold", "auto-warm"):
+        service.add({"id": profile, "target": {"path": tiny.dense_target.name}, "context": {"threads": 1}})
+    for running in service.client.get("/instances").json()["items"]:
+        if running["state"] == "ready":
+            service.stop(running["profile_id"])
+    service.start("auto-warm")
+    told = chat(service, "auto", "Write a function that adds two numbers.")
+    answer, row = told["answer"], told["row"]
+    assert answer.status_code == 200  # type: ignore[attr-defined]
+    assert answer.headers["x-paceline-profile"] == "auto-warm"  # type: ignore[attr-defined]
+    assert answer.headers["x-paceline-route"].endswith("of those loaded")  # type: ignore[attr-defined]
+    assert (row["requested_model"], row["profile_id"]) == ("auto", "auto-warm")  # type: ignore[index]
+    assert row["route_reason"].startswith("auto: ")  # type: ignore[index]
