@@ -12,7 +12,7 @@ _TETHER = Path(__file__).with_name("tether.py")
 _READ_BYTES = 65536
 _LONGEST_LINE_BYTES = 65536
 # A grandchild may hold the pipes open after the server has ended.
-_LAST_WORDS_SECONDS = 2.0
+_LAST_WORDS_SECONDS = 0.5
 
 
 def tether_words() -> tuple[str, ...]:
