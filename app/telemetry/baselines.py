@@ -13,11 +13,11 @@ from app.instances.evidence import Baseline
 from app.launch.report import Launch
 from app.profiles.stored import read_revision
 from app.speculative.parameters import Method
+from app.telemetry.queries import HAS_RATE
 from app.telemetry.tables import LaunchContextRow, RequestRow
 
 # The newest of each launch: enough for a steady rate, and bounded however much was recorded.
 ROWS_MOST = 1000
-_HAS_RATE = (col(RequestRow.generated_tokens) >= 2) & (col(RequestRow.generation_us) > 0)
 
 
 class Baselines:
@@ -78,7 +78,7 @@ def _newest(session: Session, context: LaunchContextRow) -> tuple[int, int, int]
     """Requests, generated tokens and microseconds of the newest requests of one launch."""
     newest = (
         select(col(RequestRow.generated_tokens).label("tokens"), col(RequestRow.generation_us).label("microseconds"))
-        .where(col(RequestRow.context_id) == context.id, _HAS_RATE)
+        .where(col(RequestRow.context_id) == context.id, HAS_RATE)
         .order_by(col(RequestRow.id).desc())
         .limit(ROWS_MOST)
         .subquery()

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_ID = (1 << 63) - 1
+# The engine's clock of the generation starts with the first token, so a rate needs a second one.
+HAS_RATE = (col(RequestRow.generated_tokens) >= 2) & (col(RequestRow.generation_us) > 0)
 
 
 class QueryInvalid(PacelineError):

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.identifiers import id_text, id_time
+from app.instances.lease import LaunchContext
+from app.llama_server.timings import EngineReport
+from app.proxy.observer import RequestFinished
 from app.speculative.acceptance import acceptance_rate, generation_rate, mean_acceptance_length_estimate
 from app.telemetry.codes import CATEGORIES, ENDPOINTS, OUTCOMES
 from app.telemetry.tables import LaunchContextRow, RequestRow
@@ -64,38 +67,76 @@ class RequestTexts:
 
 def record_of(row: RequestRow, context: LaunchContextRow | None, texts: RequestTexts) -> RequestRecord:
     """The value of one row."""
-    generation_seconds = seconds(row.generation_us)
+    category = None if row.category_code is None else CATEGORIES.decode(row.category_code)
+    profile_id = context.profile_id if context else None
+    return _record(
+        row.id, profile_id, ENDPOINTS.decode(row.endpoint_code), OUTCOMES.decode(row.outcome_code), category,
+        context=context, passage=row, counts=row, texts=texts,
+    )  # fmt: skip
+
+
+def record_of_event(event: RequestFinished) -> RequestRecord:
+    """What the row of a request that has just ended will say."""
+    texts = RequestTexts(
+        requested_model=event.requested_model,
+        route_reason=event.route_reason,
+        error=event.report.error if event.error is None else event.error,
+        finish_reason=event.report.finish_reason,
+        client=event.client,
+    )
+    profile_id = event.context.profile_id if event.context else event.profile_id
+    return _record(
+        event.request_id, profile_id, event.endpoint.value, event.outcome.value, event.category,
+        context=event.context, passage=event, counts=event.report, texts=texts,
+    )  # fmt: skip
+
+
+def _record(
+    request_id: int,
+    profile_id: str | None,
+    endpoint: str,
+    outcome: str,
+    category: str | None,
+    *,
+    context: LaunchContextRow | LaunchContext | None,
+    passage: RequestRow | RequestFinished,
+    counts: RequestRow | EngineReport,
+    texts: RequestTexts,
+) -> RequestRecord:
+    generation_seconds = seconds(counts.generation_us)
     return RequestRecord(
-        id=id_text(row.id),
-        started_at=id_time(row.id),
-        profile_id=context.profile_id if context else None,
+        id=id_text(request_id),
+        started_at=id_time(request_id),
+        profile_id=profile_id,
         revision=context.revision if context else None,
-        instance_id=None if row.instance_id is None else id_text(row.instance_id),
+        instance_id=None if passage.instance_id is None else id_text(passage.instance_id),
         engine_build=context.engine_build if context else None,
         argv_hash=context.argv_hash if context else None,
         device_set=context.device_set if context else None,
         requested_model=texts.requested_model,
         route_reason=texts.route_reason,
-        endpoint=ENDPOINTS.decode(row.endpoint_code),
-        stream=row.stream,
-        outcome=OUTCOMES.decode(row.outcome_code),
-        status_code=row.status_code,
+        endpoint=endpoint,
+        stream=passage.stream,
+        outcome=outcome,
+        status_code=passage.status_code,
         error=texts.error,
-        queue_seconds=seconds(row.queue_us),
-        time_to_first_token_seconds=seconds(row.time_to_first_token_us),
-        duration_seconds=row.duration_us / 1e6,
-        prompt_tokens=row.prompt_tokens,
-        cached_tokens=row.cached_tokens,
-        generated_tokens=row.generated_tokens,
-        prompt_seconds=seconds(row.prompt_us),
+        queue_seconds=seconds(passage.queue_us),
+        time_to_first_token_seconds=seconds(passage.time_to_first_token_us),
+        duration_seconds=passage.duration_us / 1e6,
+        prompt_tokens=counts.prompt_tokens,
+        cached_tokens=counts.cached_tokens,
+        generated_tokens=counts.generated_tokens,
+        prompt_seconds=seconds(counts.prompt_us),
         generation_seconds=generation_seconds,
-        generation_tokens_per_second=generation_rate(row.generated_tokens, generation_seconds),
-        draft_tokens=row.draft_tokens,
-        accepted_tokens=row.accepted_tokens,
-        acceptance_rate=acceptance_rate(row.draft_tokens, row.accepted_tokens),
-        mean_acceptance_length_estimate=mean_acceptance_length_estimate(row.generated_tokens, row.accepted_tokens),
+        generation_tokens_per_second=generation_rate(counts.generated_tokens, generation_seconds),
+        draft_tokens=counts.draft_tokens,
+        accepted_tokens=counts.accepted_tokens,
+        acceptance_rate=acceptance_rate(counts.draft_tokens, counts.accepted_tokens),
+        mean_acceptance_length_estimate=mean_acceptance_length_estimate(
+            counts.generated_tokens, counts.accepted_tokens
+        ),
         method=context.method if context else None,
-        category=None if row.category_code is None else CATEGORIES.decode(row.category_code),
+        category=category,
         finish_reason=texts.finish_reason,
         client=texts.client,
     )

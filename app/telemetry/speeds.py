@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from sqlalchemy import func, select
 from sqlmodel import col
@@ -12,6 +11,7 @@ from app.database import Database
 from app.proxy.auto import Speed
 from app.proxy.categories import Category
 from app.telemetry.codes import CATEGORIES
+from app.telemetry.queries import HAS_RATE
 from app.telemetry.tables import LaunchContextRow, RequestRow
 
 # The newest requests of all: what was long ago was another build, or other drafts.
@@ -42,20 +42,19 @@ class RecordedSpeeds:
         self._table = await asyncio.to_thread(self._read)
 
     def _read(self) -> Mapping[str, Mapping[Category | None, Speed]]:
-        newest = select(RequestRow).order_by(col(RequestRow.id).desc()).limit(_ROWS_MOST).subquery()
-        row: Any = newest.c
+        ids = col(RequestRow.id)
+        oldest = select(ids).order_by(ids.desc()).offset(_ROWS_MOST - 1).limit(1).scalar_subquery()
         statement = (
             select(
                 col(LaunchContextRow.profile_id),
-                row.category_code,
+                col(RequestRow.category_code),
                 func.count(),
-                # The engine's clock starts with the first token.
-                func.sum(row.generated_tokens - 1),
-                func.sum(row.generation_us),
+                func.sum(col(RequestRow.generated_tokens) - 1),
+                func.sum(col(RequestRow.generation_us)),
             )
-            .join(LaunchContextRow, col(LaunchContextRow.id) == row.context_id)
-            .where((row.generated_tokens >= 2) & (row.generation_us > 0))
-            .group_by(col(LaunchContextRow.profile_id), row.category_code)
+            .join(LaunchContextRow, col(LaunchContextRow.id) == col(RequestRow.context_id))
+            .where(ids >= func.coalesce(oldest, 0), HAS_RATE)
+            .group_by(col(LaunchContextRow.profile_id), col(RequestRow.category_code))
         )
         table: dict[str, dict[Category | None, Speed]] = {}
         with self._database.read() as session:

@@ -9,7 +9,7 @@ from sqlmodel import Session, col
 
 from app.speculative.acceptance import acceptance_rate
 from app.telemetry.codes import OUTCOMES
-from app.telemetry.queries import QueryInvalid, RequestFilters, conditions, contexts_of
+from app.telemetry.queries import HAS_RATE, QueryInvalid, RequestFilters, conditions, contexts_of
 from app.telemetry.tables import LaunchContextRow, RequestRow
 
 GroupKey = tuple[str | int | None, ...]
@@ -25,8 +25,6 @@ _GROUPINGS: Mapping[str, Callable[[LaunchContextRow | None], str | int | None]] 
 }
 
 
-# The engine's clock of the generation starts with the first token, so a rate needs a second one.
-_HAS_RATE = (col(RequestRow.generated_tokens) >= 2) & (col(RequestRow.generation_us) > 0)
 _HAS_DRAFTS = col(RequestRow.draft_tokens).is_not(None) & col(RequestRow.accepted_tokens).is_not(None)
 _SUMS: Mapping[str, Any] = {
     "prompt_tokens": func.sum(col(RequestRow.prompt_tokens)),
@@ -34,8 +32,8 @@ _SUMS: Mapping[str, Any] = {
     "generated_tokens": func.sum(col(RequestRow.generated_tokens)),
     "draft_tokens": func.sum(case((_HAS_DRAFTS, col(RequestRow.draft_tokens)))),
     "accepted_tokens": func.sum(case((_HAS_DRAFTS, col(RequestRow.accepted_tokens)))),
-    "timed_tokens": func.sum(case((_HAS_RATE, col(RequestRow.generated_tokens) - 1))),
-    "timed_us": func.sum(case((_HAS_RATE, col(RequestRow.generation_us)))),
+    "timed_tokens": func.sum(case((HAS_RATE, col(RequestRow.generated_tokens) - 1))),
+    "timed_us": func.sum(case((HAS_RATE, col(RequestRow.generation_us)))),
 }
 
 
@@ -140,7 +138,7 @@ def _add_measurements(
 ) -> None:
     statement = select(
         col(RequestRow.context_id),
-        case((_HAS_RATE, (col(RequestRow.generated_tokens) - 1) * 1e6 / col(RequestRow.generation_us))),
+        case((HAS_RATE, (col(RequestRow.generated_tokens) - 1) * 1e6 / col(RequestRow.generation_us))),
         col(RequestRow.time_to_first_token_us),
     )
     newest = _restricted(session, statement, filters).order_by(col(RequestRow.id).desc()).limit(PERCENTILE_ROWS_MOST)
