@@ -28,7 +28,6 @@ from app.instances.serving import End, until_over
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.instances.waiting import first_of
 from app.launch.report import Launch
-from app.llama_server.endpoints import EngineClient
 from app.llama_server.flags import ListenAddress
 from app.llama_server.log_lines import Failure, failure_of
 from app.profiles.profile import Serving
@@ -232,10 +231,11 @@ class Instance:
 
     async def _serve(self, process: ServerProcess, exited: asyncio.Task[int]) -> None:
         """READY until the end."""
+        client = self._prepared.upstream.client
         over: Failure | End = End.IDLE
         while over is End.IDLE and not self._stop_asked.is_set():
             over = await until_over(
-                self.holds, self._client, self._needs.canary, self._stop_asked, exited, lambda: self.serving
+                self.holds, client, self._needs.canary, self._stop_asked, exited, lambda: self.serving
             )
             if over is End.IDLE and not self.has_leases:
                 self.ask_to_stop(0, "idle-timeout")
@@ -255,10 +255,6 @@ class Instance:
         if verdict is not None and not self._stop_asked.is_set():
             self.story.verdict = verdict
             self.ask_to_stop(0, verdict.reason)
-
-    def _client(self) -> EngineClient:
-        upstream = self._prepared.upstream
-        return EngineClient(socket_path=upstream.socket_path, port=upstream.port, api_key=upstream.api_key)
 
     async def _stop(self, process: ServerProcess) -> None:
         """STOPPING until reaped. Whoever holds connections has closed them when `_enter` returns."""

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from app.llama_server.endpoints import EngineClient
+
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
@@ -15,6 +17,10 @@ class Upstream:
     api_key: str = field(repr=False)
     socket_path: str | None = None
     port: int | None = None
+
+    def client(self) -> EngineClient:
+        """A client for questions to the engine; close it after use."""
+        return EngineClient(socket_path=self.socket_path, port=self.port, api_key=self.api_key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ async def become_ready(upstream: Upstream, pid: int) -> Readiness:
 
     Waits without end: the caller has the deadline and knows when the child exits. Raises ForeignServer.
     """
-    async with EngineClient(socket_path=upstream.socket_path, port=upstream.port, api_key=upstream.api_key) as client:
+    async with upstream.client() as client:
         pause_seconds = _FIRST_PAUSE_SECONDS
         while not await client.is_healthy():
             await asyncio.sleep(pause_seconds)

@@ -79,13 +79,18 @@ class Recovery:
 
     def admit(self, profile_id: str, revision: int) -> None:
         """Let a request start this revision. Raises InstanceFailed where it failed, and would again."""
+        if (obstacle := self.obstacle(profile_id, revision)) is not None:
+            raise obstacle
+
+    def obstacle(self, profile_id: str, revision: int) -> InstanceFailed | None:
+        """What a request gets instead of a start of this revision, which failed and would again; None where it may."""
         course = self._courses.get(profile_id)
         if course is None or course.revision != revision or course.failure is None:
-            return
+            return None
+        if isinstance(course.next, GiveUp):
+            return _not_again(profile_id, course.failure, course.next.why)
         is_held = isinstance(course.next, Hold) and asyncio.get_running_loop().time() < course.until_seconds
-        if is_held or isinstance(course.next, GiveUp):
-            why = course.next.why if isinstance(course.next, GiveUp) else ""
-            raise _not_again(profile_id, course.failure, why)
+        return _not_again(profile_id, course.failure, "") if is_held else None
 
     def pending(self, profile_id: str, revision: int | None = None) -> asyncio.Task[None] | None:
         """The restart that is to come, if one is; with a `revision` only after an end of that one."""

@@ -92,11 +92,7 @@ class Supervisor:
 
     def is_held_back(self, profile_id: str) -> bool:
         """Whether a request would be answered with an earlier failure instead of starting the profile."""
-        try:
-            self._recovery.admit(profile_id, self._catalog.get(profile_id).revision)
-        except InstanceFailed:
-            return True
-        return False
+        return self._recovery.obstacle(profile_id, self._catalog.get(profile_id).revision) is not None
 
     def others(self, profile_id: str, gone: frozenset[int] = frozenset()) -> OtherLaunches:
         """What instances do to the memory that a launch of this profile would meet, as if those in `gone` had ended."""

@@ -1,7 +1,5 @@
 """Counts of what each living instance has served, from what its answers report."""
 
-from dataclasses import replace
-
 from app.instances.evidence import Tally
 from app.instances.state import InstanceStateChanged
 
@@ -26,16 +24,12 @@ class Tallies:
         accepted_tokens: int | None,
     ) -> None:
         """A request has ended. Its times count where it generated two tokens: they cover one less than its tokens."""
-        tally = self._tallies.get(instance_id, Tally())
-        if generated_tokens is not None and generated_tokens >= 2 and generation_us:
-            tally = replace(
-                tally,
-                requests=tally.requests + 1,
-                generated_tokens=tally.generated_tokens + generated_tokens,
-                generation_seconds=tally.generation_seconds + generation_us / 1e6,
-            )
-        self._tallies[instance_id] = replace(
-            tally,
+        tally = self.of(instance_id)
+        has_rate = generated_tokens is not None and generated_tokens >= 2 and bool(generation_us)
+        self._tallies[instance_id] = Tally(
+            requests=tally.requests + has_rate,
+            generated_tokens=tally.generated_tokens + (generated_tokens or 0) * has_rate,
+            generation_seconds=tally.generation_seconds + (generation_us or 0) / 1e6 * has_rate,
             draft_tokens=tally.draft_tokens + (draft_tokens or 0),
             accepted_tokens=tally.accepted_tokens + (accepted_tokens or 0),
         )
