@@ -47,13 +47,13 @@ class _Piece:
 class Database:
     """One SQLite file. `migrate`, then `start`, then use; `close` at the end.
 
-    `url` names a file (`sqlite:///...`), whose folder is created; SettingsInvalid for anything else. Work that is not
-    urgent waits up to `linger_seconds` for company.
+    `url` names a file (`sqlite:///...`), here `path`, whose folder is created; SettingsInvalid for anything else. Work
+    that is not urgent waits up to `linger_seconds` for company.
     """
 
     def __init__(self, url: str, *, linger_seconds: float = 0.05) -> None:
-        self._path = _file_of(url)
-        _make_folder(self._path)
+        self.path = _file_of(url)
+        _make_folder(self.path)
         self._url = url
         self._linger_seconds = linger_seconds
         self._readers = _engine(url, begin="BEGIN", pragmas=("foreign_keys=ON", "query_only=ON"), pool_size=5)
@@ -74,7 +74,7 @@ class Database:
             unknown = set(MigrationContext.configure(connection).get_current_heads()) - known
             if unknown:
                 raise DatabaseUnavailable(
-                    f"{self._path} is of a newer version (revision {', '.join(sorted(unknown))}) than this Paceline "
+                    f"{self.path} is of a newer version (revision {', '.join(sorted(unknown))}) than this Paceline "
                     "knows: upgrade Paceline, or name another file in PACELINE_DATABASE_URL"
                 )
             command.upgrade(config, "head")

@@ -135,7 +135,7 @@ def create_app(settings: Settings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         try:
-            with data_folder.held(settings.data_dir, settings.database_file):
+            with data_folder.held(settings.data_dir, database.path):
                 _load(settings, database, entrance, catalog)
                 await files.sync()
                 await archive.close_earlier_lives()

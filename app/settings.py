@@ -130,12 +130,6 @@ class Settings(BaseSettings):
         return self.database_url or f"sqlite:///{self.data_dir / 'paceline.db'}"
 
     @property
-    def database_file(self) -> Path | None:
-        """The file of the database that counts; None for one that has none."""
-        path = self.database.partition(":///")[2].partition("?")[0]
-        return Path(path) if path and path != ":memory:" else None
-
-    @property
     def model_folders(self) -> tuple[Path, ...]:
         """The model folders that count."""
         return self.model_dirs or (self.data_dir / "models",)
