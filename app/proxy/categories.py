@@ -101,19 +101,23 @@ def categorise(user_turns: Sequence[str]) -> Category:
 def _told(task: str, turn_characters: int) -> Category | None:
     """What the words of a task say by themselves, the most telling first."""
     words = frozenset(_WORD.findall(task))
-    has_material = turn_characters > _SHORT_CHARACTERS and any(mark in task for mark in _MATERIAL_MARKS)
+    told: Category | None = None
+    if not words.isdisjoint(_TRANSLATION):
+        told = Category.TRANSLATION
+    elif not words.isdisjoint(_SUMMARIZATION) or "tl;dr" in task:
+        told = Category.SUMMARIZATION
+    elif turn_characters > _SHORT_CHARACTERS and any(mark in task for mark in _MATERIAL_MARKS):
+        told = Category.RAG
+    elif _is_of_code(task, words):
+        told = Category.CODE
+    elif not words.isdisjoint(_MATH) or any(mark in task for mark in _MATH_MARKS) or _SUM.search(task):
+        told = Category.MATH_REASONING
+    return told
+
+
+def _is_of_code(task: str, words: frozenset[str]) -> bool:
     orders_code = not words.isdisjoint(_ORDERS) and not words.isdisjoint(_CODE_ORDERS)
-    signs = (
-        (Category.TRANSLATION, not words.isdisjoint(_TRANSLATION)),
-        (Category.SUMMARIZATION, not words.isdisjoint(_SUMMARIZATION) or "tl;dr" in task),
-        (Category.RAG, has_material),
-        (Category.CODE, orders_code or not words.isdisjoint(_CODE) or any(mark in task for mark in _CODE_MARKS)),
-        (
-            Category.MATH_REASONING,
-            not words.isdisjoint(_MATH) or any(mark in task for mark in _MATH_MARKS) or _SUM.search(task) is not None,
-        ),
-    )
-    return next((category for category, holds in signs if holds), None)
+    return orders_code or not words.isdisjoint(_CODE) or any(mark in task for mark in _CODE_MARKS)
 
 
 def _first_word(task: str) -> str:
