@@ -1,21 +1,21 @@
 """Facts that others may want to know, told synchronously and in order.
 
-An event is a frozen dataclass in the past tense; its class lives with its publisher. A subscriber is quick and
+An event is an immutable value in the past tense; its class lives with its publisher. A subscriber is quick and
 never awaits: it counts, or puts the fact into a queue of its own.
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 _E = TypeVar("_E", bound="Event")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class Event:
     """Base of every fact."""
+
+    __slots__ = ()
 
 
 class EventBus:

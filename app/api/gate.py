@@ -23,7 +23,7 @@ _CONTROL_BODY_MOST_BYTES = 4 * 1024 * 1024
 
 
 class Gate:
-    """ASGI middleware: refuses without a key, hands inference requests to the relay, all else to `app`."""
+    """ASGI callable: refuses without a key, hands inference requests to the relay, all else to `app`."""
 
     def __init__(
         self, app: ASGIApp, gatekeeper: Gatekeeper, guard: OriginGuard, refusals: Refusals, relay: Relay

@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,6 +13,7 @@ from app.cli.server import ServiceServer
 from app.cli.startup import StartupWatch
 from app.errors import PacelineError
 from app.main import create_app
+from app.proxy.asgi import AnswerCut
 from app.settings import Settings
 
 
@@ -29,11 +29,11 @@ def serve(settings: Settings) -> None:
     # Its every request would be two lines, one of ours and one of the engine's.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     app = create_app(settings)
-    watched = StartupWatch(app)
+    watched = StartupWatch(app.asgi)
     # A terminal that closes is a reason to stop in order, too.
     signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     try:
-        _server_of(watched, settings, _end_streams(app.state)).run()
+        _server_of(watched, settings, app.end_streams).run()
     except KeyboardInterrupt:
         # The server has stopped in order, and repeats the signal for whoever wants to know.
         return
@@ -46,13 +46,7 @@ def serve(settings: Settings) -> None:
 def server(settings: Settings) -> uvicorn.Server:
     """The one process that serves: its state lives in it, so there is never a second worker."""
     app = create_app(settings)
-    return _server_of(app, settings, _end_streams(app.state))
-
-
-def _end_streams(state: Any) -> Callable[[], None]:
-    """What the application has for ending the answers that go on for ever."""
-    end_streams: Callable[[], None] = getattr(state, "end_streams", lambda: None)
-    return end_streams
+    return _server_of(app.asgi, settings, app.end_streams)
 
 
 def _server_of(app: ASGIApp, settings: Settings, end_streams: Callable[[], None]) -> uvicorn.Server:
@@ -68,4 +62,11 @@ def _server_of(app: ASGIApp, settings: Settings, end_streams: Callable[[], None]
         # Streams that outlast the drain are cut: their engines end then too.
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )
+    # After the Config, which sets loggers up.
+    logging.getLogger("uvicorn.error").addFilter(is_no_cut)
     return ServiceServer(config, end_streams)
+
+
+def is_no_cut(record: logging.LogRecord) -> bool:
+    """Whether a line of the server's log is other than that an answer was cut: its request is recorded as such."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], AnswerCut)

@@ -17,8 +17,7 @@ _T = TypeVar("_T")
 _LARGEST = 2**53
 
 
-@dataclass(frozen=True, slots=True)
-class EngineReport:
+class EngineReport(msgspec.Struct, frozen=True, gc=False):
     """Counts and times of one request, as the engine measured them; None where it said nothing.
 
     `prompt_tokens` includes `cached_tokens`. `generation_us` starts at the end of the prompt, so it covers one token

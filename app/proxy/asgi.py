@@ -10,6 +10,17 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+WATCH_CLIENT = "paceline.watch_client"
+"""Where a scope has, on our own server, a function that calls another when the client leaves.
+
+It takes that other one, and gives one that ends the watch. ASGI has a message for this, which only a task of its own
+can wait for.
+"""
+
+
+class AnswerCut(Exception):
+    """An answer that has begun cannot be ended: the server closes the connection, and so the client sees it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

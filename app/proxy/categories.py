@@ -11,6 +11,7 @@ from typing import Final
 
 from app.proxy.asgi import Header
 from app.proxy.headers import header
+from app.proxy.request_body import RequestBody
 from app.proxy.user_turns import user_turns
 
 # The task stands at the beginning or at the end of a turn; what lies between is material.
@@ -45,38 +46,37 @@ _CODE: Final = frozenset(
     "python javascript typescript rust golang java kotlin swift php ruby sql bash regex html css json yaml refactor "
     "debug traceback stacktrace compiler compile unittest pytest git diff api endpoint dockerfile".split()
 )
-_CODE_MARKS: Final = (
-    "```",
-    "c++",
-    "c#",
-    "#include",
-    "def ",
-    "class ",
-    "function ",
-    "select * ",
-    "import ",
-    "</",
-    "=> {",
-)
+_CODE_SYMBOLS: Final = ("```", "</", "=> {")
+_CODE_MARKS: Final = ("c++", "c#", "#include", "def ", "class ", "function ", "select * ", "import ")
+_CODE_MARK_WORDS: Final = frozenset("c include def class function select import".split())
 _CODE_ORDERS: Final = frozenset("function script program class query code test tests method".split())
 _ORDERS: Final = frozenset("write fix implement complete add optimise optimize".split())
 _MATH: Final = frozenset(
     "solve calculate compute evaluate integrate differentiate prove simplify equation derivative integral probability "
     "percent percentage remainder triangle polynomial".split()
 )
-_MATH_MARKS: Final = ("how many", "how much", "\\frac", "\\sqrt", "\\sum", "\\int")
-_SUM: Final = re.compile(r"\d ?[-+*/^=\u00d7\u00f7] ?\d")
+_MATH_MARKS: Final = ("how many", "how much")
+_FORMULAS: Final = ("\\frac", "\\sqrt", "\\sum", "\\int")
+_OPERATORS: Final = "-+*/^=\u00d7\u00f7"
+_SUM: Final = re.compile(rf"\d ?[{_OPERATORS}] ?\d")
 _MATERIAL_MARKS: Final = (
     "context:", "context [", "passage:", "passages:", "passages.", "document:", "documents:", "source:", "sources:",
     "excerpt:", "excerpts:", "search results:", "<context", "<document", "<passage", "<source", "according to the text",
     "according to the passage", "according to the document", "according to the context", "based on the context",
     "based on the passage", "based on the document", "based on the text", "based only on", "based solely on",
 )  # fmt: skip
+_MATERIAL_WORDS: Final = frozenset(
+    "context passage passages document documents source sources excerpt excerpts results text based".split()
+)
+_SIGNS: Final = frozenset({"how"}).union(
+    _TRANSLATION, _SUMMARIZATION, _CODE, _CODE_ORDERS, _CODE_MARK_WORDS, _ORDERS, _MATH, _MATERIAL_WORDS
+)
 _QUESTION: Final = frozenset(
     "who what when where which why how is are was were do does did can could should would will wer wann wo welche "
     "warum wie ist qui que quand où pourquoi comment qué quién cuándo dónde".split()
 )
 _WORD: Final = re.compile(r"\w+")
+_ASCII_WORDS: Final = {number: " " for number in range(128) if not _WORD.match(chr(number))}
 
 
 def categorise(user_turns: Sequence[str]) -> Category:
@@ -87,10 +87,12 @@ def categorise(user_turns: Sequence[str]) -> Category:
     task = last
     if len(last) > _HEAD_CHARACTERS + _TAIL_CHARACTERS:
         task = f"{last[:_HEAD_CHARACTERS]}\n{last[-_TAIL_CHARACTERS:]}"
-    told = _told(task.lower(), len(last))
+    task = task.lower()
+    words = _words(task)
+    told = _told(task, words, len(last))
     if told is not None:
         return told
-    asks = task.endswith(("?", "\uff1f")) or _first_word(task) in _QUESTION
+    asks = task.endswith(("?", "\uff1f")) or (bool(words) and words[0] in _QUESTION)
     if asks and len(last) > _LONG_CHARACTERS:
         return Category.RAG
     if len(user_turns) > 1:
@@ -98,31 +100,54 @@ def categorise(user_turns: Sequence[str]) -> Category:
     return Category.QA if asks and len(last) <= _SHORT_CHARACTERS else Category.OTHER
 
 
-def _told(task: str, turn_characters: int) -> Category | None:
+def _told(task: str, words: Sequence[str], turn_characters: int) -> Category | None:
     """What the words of a task say by themselves, the most telling first."""
-    words = frozenset(_WORD.findall(task))
+    # Most turns hold none of the words that tell, and without them most of the marks cannot be there either.
+    signs = _SIGNS.intersection(words)
     told: Category | None = None
-    if not words.isdisjoint(_TRANSLATION):
+    if not signs.isdisjoint(_TRANSLATION):
         told = Category.TRANSLATION
-    elif not words.isdisjoint(_SUMMARIZATION) or "tl;dr" in task:
+    elif not signs.isdisjoint(_SUMMARIZATION) or "tl;dr" in task:
         told = Category.SUMMARIZATION
-    elif turn_characters > _SHORT_CHARACTERS and any(mark in task for mark in _MATERIAL_MARKS):
+    elif turn_characters > _SHORT_CHARACTERS and _has_material(task, signs):
         told = Category.RAG
-    elif _is_of_code(task, words):
+    elif _is_of_code(task, signs):
         told = Category.CODE
-    elif not words.isdisjoint(_MATH) or any(mark in task for mark in _MATH_MARKS) or _SUM.search(task):
+    elif _is_of_mathematics(task, signs):
         told = Category.MATH_REASONING
     return told
 
 
-def _is_of_code(task: str, words: frozenset[str]) -> bool:
-    orders_code = not words.isdisjoint(_ORDERS) and not words.isdisjoint(_CODE_ORDERS)
-    return orders_code or not words.isdisjoint(_CODE) or any(mark in task for mark in _CODE_MARKS)
+def _has_material(task: str, signs: frozenset[str]) -> bool:
+    return not signs.isdisjoint(_MATERIAL_WORDS) and _holds_any(task, _MATERIAL_MARKS)
 
 
-def _first_word(task: str) -> str:
-    found = _WORD.search(task)
-    return found.group().lower() if found else ""
+def _is_of_code(task: str, signs: frozenset[str]) -> bool:
+    if not signs.isdisjoint(_CODE) or (not signs.isdisjoint(_ORDERS) and not signs.isdisjoint(_CODE_ORDERS)):
+        return True
+    if not signs.isdisjoint(_CODE_MARK_WORDS) and _holds_any(task, _CODE_MARKS):
+        return True
+    return _holds_any(task, _CODE_SYMBOLS)
+
+
+def _is_of_mathematics(task: str, signs: frozenset[str]) -> bool:
+    if not signs.isdisjoint(_MATH) or ("how" in signs and _holds_any(task, _MATH_MARKS)):
+        return True
+    if "\\" in task and _holds_any(task, _FORMULAS):
+        return True
+    return _holds_any(task, _OPERATORS) and _SUM.search(task) is not None
+
+
+def _holds_any(task: str, marks: Sequence[str]) -> bool:
+    for mark in marks:  # noqa: SIM110 - any() with a generator takes twice as long
+        if mark in task:
+            return True
+    return False
+
+
+def _words(task: str) -> Sequence[str]:
+    # The same for both, and for ASCII in a third of the time.
+    return task.translate(_ASCII_WORDS).split() if task.isascii() else _WORD.findall(task)
 
 
 def said_category(text: str | None) -> Category | None:
@@ -133,7 +158,7 @@ def said_category(text: str | None) -> Category | None:
         return None
 
 
-def category_of(headers: Sequence[Header], body: bytes) -> str:
+def category_of(headers: Sequence[Header], body: RequestBody) -> str:
     """The category of a request: what its client says in `X-Paceline-Category`, else what its last turn tells."""
     said = header(headers, b"x-paceline-category")
     own = said_category(said.decode("latin-1")) if said is not None else None

@@ -4,10 +4,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
+from app.errors import BodyInvalid
 from app.proxy.auto import AUTO, BYTES_PER_TOKEN, Candidate, Choice, Wanted, choose_auto
 from app.proxy.caller import Caller
 from app.proxy.categories import Category
 from app.proxy.endpoints import Endpoint
+from app.proxy.request_body import RequestBody
 from app.proxy.routing import choose_profile, permitted_names, route_reason
 
 _VECTORS = frozenset({Endpoint.EMBEDDINGS, Endpoint.RERANK})
@@ -16,13 +18,8 @@ _IMAGE_MARKS = (b'"image_url"', b'"input_image"', b'"type":"image"', b'"type": "
 _IMAGE_TOKENS = 1024
 
 
-class _Limits(msgspec.Struct):
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n_predict: int | None = None
-
-
-_limits_decoder = msgspec.json.Decoder(_Limits)
+_LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
+_limit_decoder = msgspec.json.Decoder(int | None)
 
 
 def choose(
@@ -43,10 +40,10 @@ def choose(
     return Choice(profile_id, reason, reason)
 
 
-def wanted_by(endpoint: Endpoint, category: str | None, body: bytes) -> Wanted:
+def wanted_by(endpoint: Endpoint, category: str | None, body: RequestBody) -> Wanted:
     """What a request needs, as far as its body tells without reading all of it."""
-    has_images = any(mark in body for mark in _IMAGE_MARKS)
-    prompt_tokens = _IMAGE_TOKENS if has_images else int(len(body) / BYTES_PER_TOKEN)
+    has_images = any(mark in body.data for mark in _IMAGE_MARKS)
+    prompt_tokens = _IMAGE_TOKENS if has_images else int(len(body.data) / BYTES_PER_TOKEN)
     return Wanted(
         category=Category(category) if category else Category.OTHER,
         tokens=prompt_tokens + _answer_tokens(body),
@@ -55,9 +52,8 @@ def wanted_by(endpoint: Endpoint, category: str | None, body: bytes) -> Wanted:
     )
 
 
-def _answer_tokens(body: bytes) -> int:
+def _answer_tokens(body: RequestBody) -> int:
     try:
-        limits = _limits_decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return max(0, *(body.member(name, _limit_decoder) or 0 for name in _LIMITS))
+    except BodyInvalid:
         return 0
-    return max(0, *(limit or 0 for limit in (limits.max_tokens, limits.max_completion_tokens, limits.n_predict)))

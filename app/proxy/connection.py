@@ -14,6 +14,8 @@ from app.errors import UpstreamFailed
 from app.proxy.asgi import Header
 
 _MOST_HEADER_BYTES = 256 * 1024
+_STATUSES = range(100, 600)
+_WITHOUT_BODY = frozenset((204, 304))
 _SMALL_BODY_BYTES = 64 * 1024
 
 
@@ -40,6 +42,7 @@ class Connection(asyncio.Protocol):
         self.lost = False
         self.closed_by_engine = False
         self._head_only = False
+        self._have_head = False
         self.last_heard = loop.time()
         self._begin(head_only=False)
         self._busy = False
@@ -96,6 +99,10 @@ class Connection(asyncio.Protocol):
         """For how long the engine has sent nothing although it is its turn; 0 when it is not."""
         return now - self.last_heard if self._busy and not self._paused else 0.0
 
+    def resting_seconds(self) -> float:
+        """How long ago it was last sent to or heard of."""
+        return self._loop.time() - self.last_heard
+
     def release(self) -> bool:
         """End the exchange; True when the connection can carry another, else it closes."""
         if self.at_end and self._reusable and not self.lost and not self._transport.is_closing():
@@ -126,11 +133,21 @@ class Connection(asyncio.Protocol):
             self._transport.close()
             return
         self._answered = True
+        before = self._buffered_bytes
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(UpstreamFailed(f"the engine's answer is not HTTP: {error}"))
+            # Of what a callback raised, the parser says only which one it was.
+            self._fail(UpstreamFailed(f"the engine's answer is not HTTP: {error.__context__ or error}"))
             return
+        if self._buffered_bytes != before:
+            self._bare_bytes = 0
+        elif not self.complete:
+            # The parser gathers what has no end yet: a header, an extension of a chunk.
+            self._bare_bytes += len(data)
+            if self._bare_bytes > _MOST_HEADER_BYTES:
+                self._fail(UpstreamFailed("the engine's answer is not HTTP: its headers have no end"))
+                return
         if self._chunks or self.complete:
             self._wake()
 
@@ -147,12 +164,12 @@ class Connection(asyncio.Protocol):
     # What the parser tells.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, its name in lower case."""
-        if self.complete:
-            return
+        """Keep a header, its name in lower case; a trailer is none, and by then the client may have had its headers."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > _MOST_HEADER_BYTES:
             raise ValueError("its headers are too long")
+        if self._have_head:
+            return
         name = name.lower()
         if name in (b"content-length", b"transfer-encoding"):
             self._framed = True
@@ -164,11 +181,16 @@ class Connection(asyncio.Protocol):
             self._reusable = False  # a second answer follows the first, and nobody asked for it
             return
         self.status = self._parser.get_status_code()
+        if self.status not in _STATUSES:
+            raise ValueError(f"{self.status} is no status")
         if self.status < 200:
             self.headers.clear()
             self._framed = False
             return
         self._have_head = True
+        if self.status in _WITHOUT_BODY:
+            # A length is that of another answer, and a server that is told of it would wait for the body.
+            self.headers[:] = [pair for pair in self.headers if pair[0] != b"content-length"]
         if self._head_only:
             # The parser cannot know that no body follows, so its state is of no more use.
             self._complete(reusable=False)
@@ -200,6 +222,7 @@ class Connection(asyncio.Protocol):
         self._chunks: list[bytes] = []
         self._buffered_bytes = 0
         self._header_bytes = 0
+        self._bare_bytes = 0
         self._have_head = False
         self._framed = False
         self._answered = False

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from app.errors import PacelineError, RequestError, UpstreamFailed
 from app.instances.lease import Lease
 from app.llama_server.timings import EngineReport
-from app.proxy.asgi import Answer, Header, Send, send_answer
+from app.proxy.asgi import Answer, AnswerCut, Header, Send, send_answer
 from app.proxy.assembly.assembly import Assembly
-from app.proxy.assembly.outcome import Assembled, EngineRefused
+from app.proxy.assembly.outcome import Assembled, EngineRefused, NotUnderstood
 from app.proxy.assembly.split import EventSplitter
 from app.proxy.connection import Connection
 from app.proxy.endpoints import Dialect
@@ -24,6 +24,12 @@ class RequestCancelled(RequestError):
     """Somebody with the right to do so cancelled the request."""
 
     code = "request-cancelled"
+
+
+class Unforeseen(RequestError):
+    """The service itself made a mistake."""
+
+    code = "internal-error"
 
 
 class Delivery:
@@ -128,7 +134,12 @@ class Delivery:
         observation.answered(is_events=True)
         splitter, assembly = EventSplitter(), Assembly(observation.endpoint)
         while True:
-            chunk = await answer.read()
+            try:
+                chunk = await answer.read()
+            except UpstreamFailed:
+                if isinstance(assembly.result(), Assembled | EngineRefused):
+                    break  # after its last event there is nothing to break off
+                raise
             observation.chunk(chunk)
             if not chunk.startswith(_PING):
                 lease.came_on()
@@ -142,6 +153,8 @@ class Delivery:
                 status = answer.status
             case EngineRefused(status=status, body=body):
                 pass
+            case NotUnderstood(reason=reason):
+                raise UpstreamFailed(reason)
             case _:
                 raise UpstreamFailed(self.error or "the engine's stream holds no whole answer")
         headers = [pair for pair in response_headers(answer.headers, self.headers, is_stream=False) if _is_kept(pair)]
@@ -150,12 +163,15 @@ class Delivery:
         await send_answer(self._send, Answer(status, [_JSON], body), headers)
 
     def left_early(self) -> Outcome:
-        """A client that has read the end mark has all there is: what follows it is nothing."""
-        has_all = self._is_events and self._observation.conclude().has_end_mark
-        return Outcome.COMPLETED if has_all else Outcome.CLIENT_GONE
+        """A client that has read the end mark, or the engine's error, has all there is: what follows it is nothing."""
+        conclusion = self._observation.conclude() if self._is_events else None
+        if conclusion is not None and conclusion.report.error is not None:
+            self.error = _reported(conclusion.report.error)
+            return Outcome.UPSTREAM_ERROR
+        return Outcome.COMPLETED if conclusion is not None and conclusion.has_end_mark else Outcome.CLIENT_GONE
 
     async def fail(self, error: PacelineError) -> None:
-        """Tell the client of the error, as well as can be done by now."""
+        """Tell the client of the error, as well as can be done by now. Raises AnswerCut where nothing can be told."""
         self.error = error.message
         if isinstance(error, RequestCancelled):
             self.outcome = Outcome.CANCELLED
@@ -172,12 +188,16 @@ class Delivery:
             await send_answer(self._send, answer, self.headers)
             return
         if not self._is_events:
-            raise error
+            raise AnswerCut from error
         conclusion = self._observation.conclude()
         self.report = conclusion.report
         event = b""
         if conclusion.has_end_mark:
             self.outcome, self.error = Outcome.COMPLETED, None
+        elif conclusion.report.error is not None:
+            # The engine's own last word says more; only its end may be missing.
+            self.outcome, self.error = Outcome.UPSTREAM_ERROR, _reported(conclusion.report.error)
+            event = b"" if conclusion.ends_between_events else b"\n\n"
         else:
             event = self._error_event(error, conclusion.ends_between_events)
         await self._send({"type": "http.response.body", "body": event, "more_body": False})
@@ -188,7 +208,7 @@ class Delivery:
         report = self.report = conclusion.report
         if status >= 400 or report.error is not None:
             self.outcome = Outcome.UPSTREAM_ERROR
-            self.error = f"the engine reported {report.error}" if report.error else f"the engine answered {status}"
+            self.error = _reported(report.error) if report.error else f"the engine answered {status}"
         elif conclusion.is_complete:
             self.outcome = Outcome.COMPLETED
         else:
@@ -203,6 +223,10 @@ class Delivery:
 
     def _event_of(self, document: bytes) -> bytes:
         return event_of(document, b"error" if self._dialect is Dialect.ANTHROPIC else None)
+
+
+def _reported(kind: str) -> str:
+    return f"the engine reported {kind}"
 
 
 def _is_kept(pair: Header) -> bool:

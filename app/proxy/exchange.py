@@ -1,24 +1,29 @@
 """One request on its way through the relay: in, to the engine, back, and told of exactly once."""
 
 import asyncio
+import logging
+from collections.abc import Callable
 
 from app.errors import PacelineError, ProfileNotRunning
 from app.identifiers import id_text
 from app.instances.lease import Lease
-from app.proxy.asgi import Header, Receive, Scope, Send
+from app.proxy.asgi import WATCH_CLIENT, Header, Receive, Scope, Send
 from app.proxy.assembly.body import can_assemble, streaming_body
 from app.proxy.caller import caller_of
 from app.proxy.categories import category_of
 from app.proxy.choosing import choose, wanted_by
-from app.proxy.delivery import Delivery, RequestCancelled
-from app.proxy.endpoints import COMPUTING, Endpoint, dialect_of, is_look
+from app.proxy.delivery import Delivery, RequestCancelled, Unforeseen
+from app.proxy.endpoints import COMPUTING, Dialect, Endpoint, dialect_of, is_look
 from app.proxy.headers import client_request_id, declared_bytes, request_head
 from app.proxy.lease_wait import LeaseWait
 from app.proxy.needs import ExchangeNeeds
 from app.proxy.observer import Observation, Outcome
 from app.proxy.profile_rules import as_profile_wants
 from app.proxy.request import ClientGone, meaning_of, read_body
+from app.proxy.request_body import RequestBody
 from app.proxy.upstream import Call
+
+_log = logging.getLogger(__name__)
 
 
 class Exchange:
@@ -71,11 +76,11 @@ class Exchange:
 
     async def run(self) -> None:
         """Serve the request. Whatever happens, the lease is given back and the request is told of once."""
-        watcher: asyncio.Task[None] | None = None
+        end_watch: Callable[[], object] | None = None
         delivery = self._delivery
         try:
             profile_id, body = await self._read()
-            watcher = asyncio.create_task(self._watch_client())
+            end_watch = self._watch_client()
             self._lease = await self._hold(profile_id)
             await self._ask(self._lease, body)
         except ClientGone:
@@ -89,19 +94,20 @@ class Exchange:
             # ASGI servers may say so when they are asked to send to a client that has left.
             delivery.outcome = delivery.left_early()
         except Exception as error:
+            _log.exception("unforeseen error on %s %s", self._scope["method"], self._scope["path"])
+            await delivery.fail(Unforeseen("an error that was not foreseen; the service's log has it"))
             delivery.error = f"{type(error).__name__}: {error}"
-            raise
         finally:
             # Nothing here may await: when the client has left, an await would be cancelled.
-            if watcher is not None:
-                watcher.cancel()
+            if end_watch is not None:
+                end_watch()
             if self._call is not None:
                 self._call.close()
             if self._lease is not None:
                 self._lease.release(has_failed=delivery.outcome is Outcome.UPSTREAM_FAILED)
             self._needs.publish(self.observation.finish(delivery.outcome, delivery.error, delivery.report))
 
-    async def _read(self) -> tuple[str, bytes]:
+    async def _read(self) -> tuple[str, RequestBody]:
         """The profile that is asked for, and the body."""
         observation, scope, needs = self.observation, self._scope, self._needs
         headers: list[Header] = scope["headers"]
@@ -109,7 +115,9 @@ class Exchange:
         observation.client_request_id = client_request_id(headers)
         shown_id = observation.client_request_id or id_text(observation.request_id)
         told.append((b"x-request-id", shown_id.encode()))
-        body = await read_body(self._receive, declared_bytes(headers), needs.max_body_bytes)
+        if dialect_of(scope["path"]) is Dialect.ANTHROPIC:
+            told.append((b"request-id", shown_id.encode()))  # where its clients look
+        body = RequestBody(await read_body(self._receive, declared_bytes(headers), needs.max_body_bytes))
         names = needs.names()
         meant = meaning_of(scope, body, names)
         asked, self._target, observation.format = meant.asked, meant.target, meant.format
@@ -140,7 +148,7 @@ class Exchange:
         except ProfileNotRunning:
             if is_look(self._scope["method"], self._target):
                 raise
-        self._waiting = LeaseWait(self._needs.lease_when_ready(profile_id))
+        self._waiting = LeaseWait(self._needs.lease_when_ready(profile_id, caller_of(self._scope).name))
         signs = self._needs.sign_of_life_seconds if self.observation.stream else None
         lease = await self._waiting.lease(signs, self._delivery.give_sign_of_life)
         self._waiting = None
@@ -148,17 +156,16 @@ class Exchange:
             raise _cancelled() if self._cancelled else ClientGone
         return lease
 
-    async def _ask(self, lease: Lease, body: bytes) -> None:
+    async def _ask(self, lease: Lease, body: RequestBody) -> None:
         """Send the request, and see its answer to the client."""
         observation, method = self.observation, self._scope["method"]
         if observation.endpoint in COMPUTING:
             profile = self._needs.profile(lease.context.profile_id)
             body = as_profile_wants(profile, lease.context, body)
         is_assembled = not observation.stream and can_assemble(observation.endpoint, body)
-        if is_assembled:
-            body = streaming_body(body)
-        call, head = self._prepare(lease, len(body))
-        answer = await call.start(head, body, head_only=method == "HEAD")
+        data = streaming_body(body) if is_assembled else body.data
+        call, head = self._prepare(lease, len(data))
+        answer = await call.start(head, data, head_only=method == "HEAD")
         lease.answered()
         if is_assembled:
             await self._delivery.put_together(answer, lease)
@@ -181,9 +188,19 @@ class Exchange:
         observation.sent()
         return self._call, head
 
-    async def _watch_client(self) -> None:
+    def _watch_client(self) -> Callable[[], object]:
+        """Notice when the client leaves; gives what ends the watch."""
+        watch: Callable[[Callable[[], None]], Callable[[], None]] | None = self._scope.get(WATCH_CLIENT)
+        if watch is not None:
+            return watch(self._client_left)
+        return asyncio.create_task(self._wait_for_departure()).cancel
+
+    async def _wait_for_departure(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._client_left()
+
+    def _client_left(self) -> None:
         self._delivery.client_gone = True
         self._give_up(ClientGone())
 

@@ -49,7 +49,8 @@ _STREAM_HEADERS: tuple[Header, ...] = (
 )
 # Of a stream that begins before its engine answers.
 EVENT_STREAM_HEADERS: tuple[Header, ...] = ((b"content-type", b"text/event-stream"), *_STREAM_HEADERS)
-_STREAM_NAMES = frozenset(name for name, _ in _STREAM_HEADERS)
+# The relay may add an event at the end of a stream, so no length is promised.
+_NOT_OF_STREAM = frozenset((*(name for name, _ in _STREAM_HEADERS), b"content-length"))
 _REQUEST_ID = re.compile(rb"[ -~]{1,128}")
 
 
@@ -89,7 +90,7 @@ def response_headers(headers: Sequence[Header], added: Sequence[Header], *, is_s
         for name, value in headers
         if name not in _NOT_TO_CLIENT
         and name not in named
-        and not (is_stream and name in _STREAM_NAMES)
+        and not (is_stream and name in _NOT_OF_STREAM)
         and not name.startswith(b"access-control-")
     ]
     kept.extend(added)
@@ -118,7 +119,8 @@ def is_event_stream(headers: Sequence[Header]) -> bool:
 
 
 def _named_by_connection(headers: Sequence[Header]) -> frozenset[bytes]:
-    value = header(headers, b"connection")
-    if value is None or value in (b"keep-alive", b"close", b"Keep-Alive"):
-        return frozenset()
-    return frozenset(token.strip() for token in value.lower().split(b","))
+    named: frozenset[bytes] = frozenset()
+    for name, value in headers:
+        if name == b"connection" and value not in (b"keep-alive", b"close", b"Keep-Alive"):
+            named |= {token.strip() for token in value.lower().split(b",")}
+    return named

@@ -6,6 +6,7 @@ _MOST_STREAM_BYTES = 256 * 1024
 _MOST_LONG_EVENT_BYTES = 16 * 1024 * 1024
 _BEGINNING_BYTES = 16 * 1024
 _BOUNDARY = b"\n\n"
+_COMMENT = b":"
 
 
 class KeptAnswer:
@@ -71,7 +72,7 @@ class KeptStream:
         self._kept_bytes += len(data)
         most_bytes = _MOST_STREAM_BYTES
         if self._watches_events:
-            begins_here = self._is_between or data.rfind(_BOUNDARY, 0, -1) >= 0
+            begins_here = _begins_event(data, is_between=self._is_between)
             self._is_between = data.endswith(_BOUNDARY)
             self._last_event_bytes = len(data) if begins_here else self._last_event_bytes + len(data)
             most_bytes = max(most_bytes, min(self._last_event_bytes, _MOST_LONG_EVENT_BYTES))
@@ -90,3 +91,13 @@ class KeptStream:
     def beginning(self, end: bytes) -> bytes:
         """The first bytes of the stream; `end` is what `joined` gave."""
         return end if self.is_whole else self._beginning
+
+
+def _begins_event(data: bytes, *, is_between: bool) -> bool:
+    """Whether an event may begin in `data`, and not only comments, which engines write also after the last."""
+    boundary = data.rfind(_BOUNDARY, 0, -1)
+    while boundary >= 0:
+        if not data.startswith(_COMMENT, boundary + len(_BOUNDARY)):
+            return True
+        boundary = data.rfind(_BOUNDARY, 0, boundary + 1)
+    return is_between and not data.startswith(_COMMENT)

@@ -21,7 +21,7 @@ class ExchangeNeeds:
     profile: Callable[[str], LaunchProfile]
     candidates: Callable[[Collection[str]], Sequence[Candidate]]
     lease: Callable[[str], Lease]
-    lease_when_ready: Callable[[str], Awaitable[Lease]]
+    lease_when_ready: Callable[[str, str | None], Awaitable[Lease]]
     publish: Callable[[Event], None]
     render_error: Callable[[PacelineError, Dialect], Answer]
     upstreams: Upstreams

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from app.events import Event
 from app.instances.lease import LaunchContext
 from app.llama_server.answer_formats import DONE, AnswerFormat
@@ -31,14 +33,13 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFinished(Event):
+class RequestFinished(msgspec.Struct, Event, frozen=True, gc=False):
     """A request has ended, however it did; told exactly once for each.
 
     `status_code` is what the client was sent, None where nothing was; `client` the name of its key, `category` a
-    word of `categories.py`, None where an endpoint has none. `queue_us` is the
-    wait from the arrival to the sending upstream, `time_to_first_token_us` from the arrival to the first output event
-    of the engine's stream: where it answers in one piece it is not known. No text of prompt or answer is in here.
+    word of `categories.py`, None where an endpoint has none. `queue_us` is the wait from the arrival to the sending
+    upstream, or to the end where nothing was sent; `time_to_first_token_us` is from the arrival to the first output
+    event of the engine's stream: where it answers in one piece it is not known. No text of prompt or answer is in here.
     """
 
     request_id: int
@@ -85,7 +86,7 @@ class Observation:
     clock: Callable[[], float] = time.perf_counter
 
     _arrived: float = 0.0
-    _queue_us: int = 0
+    _queue_us: int | None = None
     _kept: KeptAnswer | KeptStream | None = None
     _watch: OutputWatch | None = None
 
@@ -143,6 +144,7 @@ class Observation:
 
     def finish(self, outcome: Outcome, error: str | None, report: EngineReport | None) -> RequestFinished:
         """The fact to be told; without a `report`, of what was kept so far."""
+        duration_us = self._since_arrival_us()
         return RequestFinished(
             request_id=self.request_id,
             client_request_id=self.client_request_id,
@@ -156,9 +158,10 @@ class Observation:
             outcome=outcome,
             status_code=self.status_code,
             error=_cut(error, _MOST_ERROR_CHARACTERS),
-            queue_us=self._queue_us,
+            # What never came to an engine has done nothing but wait.
+            queue_us=duration_us if self._queue_us is None else self._queue_us,
             time_to_first_token_us=self.time_to_first_token_us,
-            duration_us=self._since_arrival_us(),
+            duration_us=duration_us,
             report=self.conclude().report if report is None else report,
             client=self.client,
             category=self.category,

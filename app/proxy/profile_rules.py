@@ -4,10 +4,11 @@ from app.errors import LogprobsWrong
 from app.instances.lease import LaunchContext
 from app.profiles.profile import LaunchProfile
 from app.proxy.body_filters import asks_logprobs, filtered
+from app.proxy.request_body import RequestBody
 from app.speculative.parameters import Method
 
 
-def as_profile_wants(profile: LaunchProfile, context: LaunchContext, body: bytes) -> bytes:
+def as_profile_wants(profile: LaunchProfile, context: LaunchContext, body: RequestBody) -> RequestBody:
     """The body that the engine gets: the same bytes, unless the profile changes some of its fields.
 
     Raises LogprobsWrong where log probabilities are asked for and the instance speculates: of tokens that were

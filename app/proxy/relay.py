@@ -17,6 +17,7 @@ from app.proxy.caller import caller_of
 from app.proxy.endpoints import UPSTREAM_PREFIX, Dialect, route_of
 from app.proxy.exchange import Exchange
 from app.proxy.headers import client_request_id
+from app.proxy.model_list import shown_models
 from app.proxy.needs import ExchangeNeeds
 from app.proxy.observer import Observation
 from app.proxy.passage import page_redirect
@@ -32,7 +33,8 @@ class Relay:
 
     `names` maps ids and aliases of profiles to ids, `profile` gives the profile of an id, `candidates` what `auto` must
     know of some, `lease` a hold on a running instance of one or raises ProfileNotRunning, `lease_when_ready` waits for
-    one; a stream that has waited for `sign_of_life_seconds` gets comment lines from then on (None: it does not).
+    one among those of a caller's name; a stream that has waited for `sign_of_life_seconds` gets comment lines from then
+    on (None: it does not).
     `render_error` makes the answer of a named error, `models` lists what GET /v1/models shows.
     """
 
@@ -43,7 +45,7 @@ class Relay:
         profile: Callable[[str], LaunchProfile],
         candidates: Callable[[Collection[str]], Sequence[Candidate]],
         lease: Callable[[str], Lease],
-        lease_when_ready: Callable[[str], Awaitable[Lease]],
+        lease_when_ready: Callable[[str, str | None], Awaitable[Lease]],
         models: Callable[[], Sequence[Mapping[str, Any]]],
         publish: Callable[[Event], None],
         render_error: Callable[[PacelineError, Dialect], Answer],
@@ -116,8 +118,7 @@ class Relay:
         """All models, or the one that the path names: everything after /v1/models/, slashes included."""
         shown_id = client_request_id(scope["headers"]) or id_text(request_id)
         headers = [(b"content-type", b"application/json"), (b"x-request-id", shown_id.encode())]
-        caller, path = caller_of(scope), scope["path"]
-        models = [model for model in self._models() if caller.profiles is None or caller.may_use(model["profile"])]
+        path, models = scope["path"], shown_models(self._models(), caller_of(scope))
         if path == _MODELS:
             document: object = {"object": "list", "data": models}
         else:

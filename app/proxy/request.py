@@ -12,6 +12,7 @@ from app.proxy.asgi import Receive, Scope
 from app.proxy.endpoints import ROUTES, UPSTREAM_PREFIX, Route
 from app.proxy.headers import header
 from app.proxy.passage import UpgradeRefused, passage_of
+from app.proxy.request_body import RequestBody
 
 
 class ClientGone(Exception):
@@ -35,12 +36,8 @@ class Meant:
     format: AnswerFormat
 
 
-class _Body(msgspec.Struct):
-    model: str | None = None
-    stream: bool | None = None
-
-
-_decoder = msgspec.json.Decoder(_Body)
+_model_decoder = msgspec.json.Decoder(str | None)
+_stream_decoder = msgspec.json.Decoder(bool | None)
 
 
 async def read_body(receive: Receive, declared_bytes: int | None, max_body_bytes: int) -> bytes:
@@ -62,7 +59,7 @@ async def read_body(receive: Receive, declared_bytes: int | None, max_body_bytes
             return chunk if len(chunks) == 1 else b"".join(chunks)
 
 
-def meaning_of(scope: Scope, body: bytes, names: Collection[str]) -> Meant:
+def meaning_of(scope: Scope, body: RequestBody, names: Collection[str]) -> Meant:
     """What a request on one of the relay's paths means. Raises BodyInvalid, ModelNotNamed, UpgradeRefused."""
     method, path, query = scope["method"], scope["path"], scope["query_string"]
     tail = b"?" + query if query else b""
@@ -82,18 +79,13 @@ def meaning_of(scope: Scope, body: bytes, names: Collection[str]) -> Meant:
     return Meant(Asked(passage.name, stream), passage.path + tail, inner.format if inner is not None else OTHER)
 
 
-def parse_asked(body: bytes, query: bytes) -> Asked:
+def parse_asked(body: RequestBody, query: bytes) -> Asked:
     """The model (of the body, else of `?model=`) and the stream flag. Raises BodyInvalid."""
-    try:
-        asked = _decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise BodyInvalid(f"the body is not what this endpoint takes: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BodyInvalid(f"the body is not a JSON object: {error}") from None
-    return Asked(asked.model or _model_of(query), asked.stream is True)
+    model = body.member("model", _model_decoder)
+    return Asked(model or _model_of(query), body.member("stream", _stream_decoder) is True)
 
 
-def _asks_for_stream(route: Route, body: bytes) -> bool:
+def _asks_for_stream(route: Route, body: RequestBody) -> bool:
     if not route.format.may_stream:
         return False
     try:

@@ -1,12 +1,15 @@
 r"""Server-sent events, as far as a relay needs to look at them.
 
-The stream itself passes through untouched; these functions look at copies of its bytes. Lines end in `\n` or
-`\r\n`; an event is a run of lines up to a blank one; lines that begin with `:` are comments.
+The stream itself passes through untouched; these functions look at copies of its bytes. Lines end in `\n`, `\r` or
+`\r\n`; an event is a run of lines up to a blank one; lines that begin with `:` are comments; a byte order mark may
+come first. Source: "Interpreting an event stream" of the HTML standard.
 """
 
 from collections.abc import Iterator
 
 from app.llama_server.answer_formats import DONE
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _PROGRESS = b'"prompt_progress":'
 _ERROR = b'{"error"'
@@ -22,39 +25,47 @@ def last_events(tail: bytes, most: int, *, from_start: bool) -> list[bytes]:
     """
     events: list[bytes] = []
     lines: list[bytes] = []
-    for line in _lines_backwards(tail, from_start=from_start):
+    if from_start:
+        tail = tail.removeprefix(BYTE_ORDER_MARK)
+    for line in _lines_backwards(with_plain_ends(tail), from_start=from_start):
         if line:
             if line.startswith(b"data"):
                 lines.append(line)
             continue
-        if lines:
-            events.append(_data(lines))
-            lines = []
+        if data := _data(lines):
+            events.append(data)
             if len(events) >= most:
                 break
+        lines = []
     else:
-        if lines and from_start:
-            events.append(_data(lines))
+        if from_start and (data := _data(lines)):
+            events.append(data)
     events.reverse()
-    return [event for event in events if event]
+    return events
 
 
 def first_event(beginning: bytes) -> bytes:
     """The data of the first event that has any; b"" where there is none."""
     lines: list[bytes] = []
-    for ended in beginning.splitlines(keepends=True):
-        line = ended.rstrip(b"\r\n")
+    for line in beginning.removeprefix(BYTE_ORDER_MARK).splitlines():
         if line.startswith(b"data"):
             lines.append(line)
-        elif not line and lines:
-            break
+        elif not line:
+            if data := _data(lines[::-1]):
+                return data
+            lines = []
     return _data(lines[::-1])
 
 
 def event_of(document: bytes, name: bytes | None = None) -> bytes:
     """A document as an event."""
     head = b"" if name is None else b"event: " + name + b"\n"
-    return head + b"data: " + document.replace(b"\n", b"\ndata: ") + b"\n\n"
+    return head + b"data: " + with_plain_ends(document).replace(b"\n", b"\ndata: ") + b"\n\n"
+
+
+def with_plain_ends(data: bytes) -> bytes:
+    """The same lines, each with `\\n` at its end."""
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
 def _lines_backwards(tail: bytes, *, from_start: bool) -> Iterator[bytes]:
@@ -63,13 +74,12 @@ def _lines_backwards(tail: bytes, *, from_start: bool) -> Iterator[bytes]:
         newline = tail.rfind(b"\n", 0, end)
         if newline < 0 and not from_start:
             return
-        line = tail[newline + 1 : end]
-        yield line[:-1] if line.endswith(b"\r") else line
+        yield tail[newline + 1 : end]
         end = newline
 
 
 def _data(lines_backwards: list[bytes]) -> bytes:
-    values = []
+    values: list[bytes] = []
     for line in reversed(lines_backwards):
         name, _, value = line.partition(b":")
         if name == b"data":
@@ -92,6 +102,8 @@ class OutputWatch:
 
     def feed(self, chunk: bytes) -> bool:
         """Whether output has begun by the end of this chunk. A line over the limit counts as output."""
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r", b"\n")  # one blank line more says nothing here
         if self._rest:
             chunk = self._rest + chunk
         start = 0

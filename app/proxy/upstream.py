@@ -82,10 +82,9 @@ class Upstreams:
 
     def take_idle(self, pool: Pool) -> Connection | None:
         """A connection that the engine still keeps open, as far as can be known."""
-        oldest = asyncio.get_running_loop().time() - self._keep_alive_seconds
         while pool.idle:
             connection = pool.idle.pop()
-            if connection.last_heard >= oldest:
+            if connection.resting_seconds() <= self._keep_alive_seconds:
                 return connection
             connection.abort(UpstreamFailed("it was idle for too long"))
         return None
@@ -135,7 +134,7 @@ class Upstreams:
                 if connection.silent_seconds(now) > self._idle_timeout_seconds:
                     connection.abort(_silent(self._idle_timeout_seconds))
             for connection in list(pool.idle):
-                if now - connection.last_heard > self._keep_alive_seconds:
+                if connection.resting_seconds() > self._keep_alive_seconds:
                     connection.abort(UpstreamFailed("it was idle for too long"))
             if pool.is_empty:
                 del self._pools[instance_id]

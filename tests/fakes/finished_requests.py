@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from app.identifiers import first_id_at
 from app.instances.lease import LaunchContext
 from app.llama_server.timings import EngineReport
@@ -24,7 +26,7 @@ DRAFTED = EngineReport(
     accepted_tokens=40,
     finish_reason="stop",
 )
-UNDRAFTED = replace(DRAFTED, draft_tokens=None, accepted_tokens=None, finish_reason="length")
+UNDRAFTED = structs.replace(DRAFTED, draft_tokens=None, accepted_tokens=None, finish_reason="length")
 
 
 def finished(number: int = 0, **changes: Any) -> RequestFinished:

@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
+from proxy.relay_client import Client
 from proxy.scripted_engine import DEADLINE_SECONDS, Script, ScriptedEngine, scripted_engine
 
+from app.cli.http_protocol import HttpProtocol
+from app.cli.serve import is_no_cut
 from app.errors import ModelUnknown, PacelineError, ProfileNotRunning, UpstreamFailed
 from app.events import Event
 from app.identifiers import TimeOrderedIds
@@ -23,6 +27,14 @@ from app.proxy.relay import Relay
 from app.proxy.upstream import Upstreams
 
 INSTANCE_ID = 0xABC
+MODEL = {
+    "id": "small",
+    "object": "model",
+    "created": 1_760_000_000,
+    "owned_by": "paceline",
+    "profile": "small",
+    "state": "ready",
+}
 CONTEXT = LaunchContext("small", 3, "b11434", "0123456789abcdef", "cpu", "none")
 
 
@@ -83,8 +95,8 @@ class Lent:
 
 @asynccontextmanager
 async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits: float) -> AsyncIterator[Stage]:
-    """A relay with the profiles `small` (alias `org/small`), `cold`, which is never ready, and `warming`: ready when
-    the test says so.
+    """A relay with the profiles `small` (alias `org/small`), `cold`, which is never ready, `warming`: ready when
+    the test says so, and `broken`, with which the service itself fails.
     """
     upstreams = upstreams or Upstreams()
     told: asyncio.Queue[RequestFinished] = asyncio.Queue()
@@ -100,6 +112,8 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
     async with scripted_engine(script) as engine:
 
         def lease(profile_id: str) -> Lease:
+            if profile_id == "broken":
+                raise RuntimeError("a fault of ours")
             if profile_id != "small":
                 raise ProfileNotRunning(f"{profile_id} does not run")
             return lend(profile_id)
@@ -108,7 +122,7 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
             upstream = Upstream(INSTANCE_ID, "launch-key", socket_path=engine.socket_path)
             return Lease(upstream, CONTEXT, Holder(profile_id, lent))
 
-        async def lease_when_ready(profile_id: str) -> Lease:
+        async def lease_when_ready(profile_id: str, _caller: str | None) -> Lease:
             if profile_id == "cold":
                 raise ProfileNotRunning("cold does not run")
             is_asked_to_warm.set()
@@ -118,12 +132,18 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
             return lend(profile_id)
 
         relay = Relay(
-            names=lambda: {"small": "small", "org/small": "small", "cold": "cold", "warming": "warming"},
+            names=lambda: {
+                "small": "small",
+                "org/small": "small",
+                "cold": "cold",
+                "warming": "warming",
+                "broken": "broken",
+            },
             profile=lambda profile_id: parse_profile({"id": profile_id, "target": {"path": "x.gguf"}}),
             candidates=lambda ids: [Candidate(each, each == "small") for each in sorted(ids)],
             lease=lease,
             lease_when_ready=lease_when_ready,
-            models=lambda: [{"id": "small", "object": "model"}],
+            models=lambda: [MODEL],
             publish=publish,
             render_error=render_error,
             upstreams=upstreams,
@@ -146,10 +166,22 @@ def render_error(error: PacelineError, dialect: Dialect) -> Answer:
     return Answer(status, [(b"content-type", b"application/json")], json.dumps(document).encode())
 
 
+class Faults(logging.Handler):
+    """What the server says of the application, but for answers that were cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        self.addFilter(is_no_cut)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(f"{record.getMessage()} {record.exc_info}")
+
+
 @asynccontextmanager
 async def _served(relay: Relay) -> AsyncIterator[int]:
     config = uvicorn.Config(
-        relay, http="httptools", ws="none", lifespan="off", access_log=False, log_level="critical", log_config=None
+        relay, http=HttpProtocol, ws="none", lifespan="off", access_log=False, log_level="error", log_config=None
     )
     config.load()
     # The server's own loop wakes every 0.1 s, which a hundred tests would wait for; its protocol is what counts.
@@ -160,91 +192,19 @@ async def _served(relay: Relay) -> AsyncIterator[int]:
         return config.http_protocol_class(config=config, server_state=server.server_state, app_state={})
 
     listening = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0)
+    faults = Faults()
+    log = logging.getLogger("uvicorn.error")
+    log.addHandler(faults)
     try:
         yield listening.sockets[0].getsockname()[1]
+        assert not faults.told
     finally:
+        log.removeHandler(faults)
         listening.close()
         tasks = list(server.server_state.tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass
-class Received:
-    """The head of an answer; header names in lower case, each value in its order."""
-
-    status: int
-    headers: dict[str, list[str]]
-
-    def one(self, name: str) -> str:
-        """The value of a header that must come exactly once."""
-        (value,) = self.headers[name]
-        return value
-
-
-class Client:
-    """One connection to the relay."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._chunked = False
-        self._left = 0
-        self.ended = False
-
-    async def post(self, body: bytes, *, path: str = "/v1/chat/completions", headers: str = "") -> None:
-        """Send a request; `headers` are whole lines."""
-        head = f"POST {path} HTTP/1.1\r\nHost: relay\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
-        await self.send(head.encode() + body)
-
-    async def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self._writer.write(data)
-        await self._writer.drain()
-
-    async def head(self) -> Received:
-        """Status and headers of the next answer."""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            head = await self._reader.readuntil(b"\r\n\r\n")
-        line, *rows = head[:-4].decode().split("\r\n")
-        headers: dict[str, list[str]] = {}
-        for row in rows:
-            name, _, value = row.partition(": ")
-            headers.setdefault(name.lower(), []).append(value)
-        self._chunked = "transfer-encoding" in headers
-        self._left = int(headers.get("content-length", ["0"])[0])
-        self.ended = False
-        return Received(int(line.split()[1]), headers)
-
-    async def piece(self) -> bytes:
-        """The next chunk; b"" at the end. Raises IncompleteReadError where the answer is cut."""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            if not self._chunked:
-                body, self._left = await self._reader.readexactly(self._left), 0
-                self.ended = True
-                return body
-            size = int(await self._reader.readuntil(b"\r\n"), 16)
-            data = await self._reader.readexactly(size + 2)
-            self.ended = size == 0
-            return data[:-2]
-
-    async def rest(self) -> bytes:
-        """The body to its end."""
-        pieces = []
-        while not self.ended:
-            pieces.append(await self.piece())
-        return b"".join(pieces)
-
-    async def read_until_closed(self) -> bytes:
-        """Whatever comes until the relay closes."""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return await self._reader.read()
-
-    async def leave(self) -> None:
-        """Close the connection."""
-        self._writer.transport.abort()
-        await asyncio.sleep(0)
 
 
 @asynccontextmanager

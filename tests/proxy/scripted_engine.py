@@ -1,6 +1,8 @@
 """A real HTTP server on a Unix socket whose every byte the test writes itself."""
 
 import asyncio
+import os
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -56,6 +58,11 @@ class EngineConnection:
         """Close at once, without an end."""
         self.writer.transport.abort()
 
+    def vanish(self) -> None:
+        """Close before anything else runs on this event loop: the other end cannot have noticed yet."""
+        with socket.socket(fileno=os.dup(self.writer.get_extra_info("socket").fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
+
 
 Script = Callable[[EngineRequest, EngineConnection], Awaitable[None]]
 
@@ -72,7 +79,10 @@ class ScriptedEngine:
 
 @asynccontextmanager
 async def scripted_engine(script: Script, *, on_port: bool = False) -> AsyncIterator[ScriptedEngine]:
-    """An engine that runs `script` for each request; several requests may come on one connection."""
+    """An engine that runs `script` for each request; several requests may come on one connection.
+
+    The body of a request with a header `X-Unread` is left where it is.
+    """
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -119,7 +129,7 @@ async def _read_request(reader: asyncio.StreamReader) -> EngineRequest:
     for row in rows:
         name, _, value = row.partition(b":")
         headers.setdefault(name.strip().lower(), []).append(value.strip())
-    length = int(headers.get(b"content-length", [b"0"])[0])
+    length = 0 if b"x-unread" in headers else int(headers.get(b"content-length", [b"0"])[0])
     return EngineRequest(line, headers, await reader.readexactly(length))
 
 

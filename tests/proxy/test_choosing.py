@@ -13,6 +13,7 @@ from app.proxy.caller import ANYONE, Caller
 from app.proxy.categories import Category
 from app.proxy.choosing import choose, wanted_by
 from app.proxy.endpoints import Endpoint
+from app.proxy.request_body import RequestBody
 
 NAMES = {"a": "a", "b": "b", "org/b": "b"}
 
@@ -22,7 +23,9 @@ def candidates(ids: Any) -> list[Candidate]:
 
 
 def chosen(model: str | None, names: dict[str, str] = NAMES, caller: Caller = ANYONE) -> Any:
-    return choose(model, names, caller, candidates, lambda: wanted_by(Endpoint.CHAT_COMPLETIONS, "code", b"{}"))
+    return choose(
+        model, names, caller, candidates, lambda: wanted_by(Endpoint.CHAT_COMPLETIONS, "code", RequestBody(b"{}"))
+    )
 
 
 def test_a_name_is_taken_as_it_is() -> None:
@@ -42,17 +45,17 @@ def test_a_profile_of_that_name_comes_first() -> None:
 
 def test_what_a_request_needs() -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 3000}], "max_tokens": 500}).encode()
-    wanted = wanted_by(Endpoint.CHAT_COMPLETIONS, "code", body)
+    wanted = wanted_by(Endpoint.CHAT_COMPLETIONS, "code", RequestBody(body))
     assert wanted.category is Category.CODE
     assert 1500 <= wanted.tokens <= 1550
     assert not wanted.has_images
     picture = (
         b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"' + b"A" * 10**6 + b'"}}]}]}'
     )
-    assert wanted_by(Endpoint.MESSAGES, None, picture).has_images
-    assert wanted_by(Endpoint.MESSAGES, None, picture).tokens < 2000
-    assert wanted_by(Endpoint.EMBEDDINGS, None, b'{"input":"x"}').wants_vectors
-    assert wanted_by(Endpoint.INFILL, None, b"no json").tokens == 2
+    assert wanted_by(Endpoint.MESSAGES, None, RequestBody(picture)).has_images
+    assert wanted_by(Endpoint.MESSAGES, None, RequestBody(picture)).tokens < 2000
+    assert wanted_by(Endpoint.EMBEDDINGS, None, RequestBody(b'{"input":"x"}')).wants_vectors
+    assert wanted_by(Endpoint.INFILL, None, RequestBody(b"no json")).tokens == 2
 
 
 async def test_the_decision_is_in_a_header_and_in_the_row() -> None:

@@ -224,3 +224,16 @@ async def test_an_error_event_of_the_engine_is_told_as_such() -> None:
         told = await now.next_told()
         assert (told.outcome, told.status_code) == (Outcome.UPSTREAM_ERROR, 200)
         assert told.error == "the engine reported server_error (500)"
+
+
+async def test_a_fault_of_ours_is_answered_recorded_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def unasked(_: EngineRequest, connection: EngineConnection) -> None:
+        raise AssertionError("the engine was asked")
+
+    async with stage(unasked) as now, client_of(now) as client:
+        await client.post(b'{"model":"broken"}')
+        assert (await client.head()).status >= 400
+        assert json.loads(await client.rest())["error"]["type"] == "internal-error"
+        told = await now.next_told()
+        assert (told.outcome, told.error) == (Outcome.REJECTED, "RuntimeError: a fault of ours")
+    assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [("a fault of ours",)]

@@ -47,6 +47,23 @@ def test_a_long_last_event_is_kept_whole(size: int, before: bytes) -> None:
     assert not fed(KeptStream(), before + last, size).endswith(last)
 
 
+@pytest.mark.parametrize("size", [60_000, 262_144, 4_000_000])
+@pytest.mark.parametrize("pings", [[b":\n\n"] * 3, [b":", b"\n\n", b": x\n", b"\n"], [b":\n\n: y\n\n"]])
+def test_comments_after_a_long_last_event_leave_it_whole(size: int, pings: list[bytes]) -> None:
+    last = b"data: " + b"y" * 3_000_000 + b"\n\n"
+    for is_apart in (True, False):
+        kept = KeptStream(last_event_is_long=True)
+        fed(kept, EVENT * 700 + last + (b"" if is_apart else b"".join(pings)), size)
+        for ping in pings if is_apart else ():
+            kept.add(ping)
+        assert kept.joined().endswith(last + b"".join(pings))
+
+
+def test_comments_between_short_events_are_not_kept_for_ever() -> None:
+    kept = KeptStream(last_event_is_long=True)
+    assert len(fed(kept, (b":\n\n" + EVENT) * 3000, len(EVENT) + 3)) <= 256 * 1024 + len(EVENT) + 3
+
+
 def test_an_event_over_all_limits_is_cut() -> None:
     kept = KeptStream(last_event_is_long=True)
     assert len(fed(kept, b"data: " + b"y" * 20_000_000, 100_000)) <= 16 * 1024 * 1024 + 100_000

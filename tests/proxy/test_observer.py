@@ -1,6 +1,5 @@
-from dataclasses import fields
-
 import pytest
+from msgspec import structs
 from proxy.scripted_engine import DONE_EVENT, LAST_EVENT, event
 
 from app.llama_server.answer_formats import ANTHROPIC, CHAT, NATIVE
@@ -106,7 +105,7 @@ def test_an_end_too_long_to_be_kept_is_not_taken_for_a_cut() -> None:
 def test_nothing_learnt_is_told_as_unknown() -> None:
     seen, _ = observation()
     told = seen.finish(Outcome.CLIENT_GONE, None, None)
-    unknown = {field.name for field in fields(told) if getattr(told, field.name) is None}
+    unknown = {name for name, value in structs.asdict(told).items() if value is None}
     assert unknown == {
         "category",
         "client",

@@ -1,9 +1,9 @@
 """The endpoints beside chat and text completions: what passes, what is recorded, how their clients hear of errors."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from proxy.relay_stage import client_of, stage
 from proxy.scripted_engine import STREAM_HEAD, EngineConnection, EngineRequest, Script, whole
 
@@ -33,10 +33,10 @@ NATIVE_EVENTS = (
     b'data: {"index":0,"content":"","stop":true,"stop_type":"eos","prompt":"%b",%b}\n\n' % (b"x" * 600_000, TIMINGS),
 )
 STREAMS = [
-    ("/v1/responses", RESPONSE_EVENTS, replace(TIMED, finish_reason="completed"), Endpoint.RESPONSES),
+    ("/v1/responses", RESPONSE_EVENTS, structs.replace(TIMED, finish_reason="completed"), Endpoint.RESPONSES),
     ("/v1/messages", MESSAGE_EVENTS, EngineReport(59, 58, 6, finish_reason="end_turn"), Endpoint.MESSAGES),
-    ("/completion", NATIVE_EVENTS, replace(TIMED, finish_reason="eos"), Endpoint.COMPLETION),
-    ("/infill", NATIVE_EVENTS, replace(TIMED, finish_reason="eos"), Endpoint.INFILL),
+    ("/completion", NATIVE_EVENTS, structs.replace(TIMED, finish_reason="eos"), Endpoint.COMPLETION),
+    ("/infill", NATIVE_EVENTS, structs.replace(TIMED, finish_reason="eos"), Endpoint.INFILL),
 ]
 STREAM_BODY = b'{"model":"org/small","stream":true}'
 
@@ -126,7 +126,8 @@ async def test_an_error_of_the_engine_in_a_message_stream() -> None:
         ("/v1/embeddings", b'{"usage":{"prompt_tokens":5},"data":[%b0]}' % (b"0.123456789," * 100_000),
          EngineReport(prompt_tokens=5), Endpoint.EMBEDDINGS),
         ("/rerank", b'{"usage":{"prompt_tokens":6},"results":[]}', EngineReport(prompt_tokens=6), Endpoint.RERANK),
-        ("/completion", b'{"stop":true,"stop_type":"limit",%b}' % TIMINGS, replace(TIMED, finish_reason="limit"),
+        ("/completion", b'{"stop":true,"stop_type":"limit",%b}' % TIMINGS,
+         structs.replace(TIMED, finish_reason="limit"),
          Endpoint.COMPLETION),
         ("/v1/messages/count_tokens", b'{"input_tokens":59}', EngineReport(), Endpoint.COUNT_TOKENS),
         ("/tokenize", b'{"tokens":[1]}', EngineReport(), Endpoint.TOKENIZE),
@@ -170,9 +171,9 @@ async def test_a_body_that_names_no_model_may_be_any_json() -> None:
 
 async def test_one_model_by_a_name_with_slashes() -> None:
     async with stage(answering(b"{}")) as now, client_of(now) as client:
-        for target, status in (("small", 200), ("no%2Fsuch", 404)):
+        for target, status in (("small", 200), ("auto", 200), ("no%2Fsuch", 404)):
             await client.send(f"GET /v1/models/{target} HTTP/1.1\r\nHost: relay\r\n\r\n".encode())
             assert (await client.head()).status == status
             body = json.loads(await client.rest())
-            assert body.get("id") == ("small" if status == 200 else None)
+            assert body.get("id") == (target if status == 200 else None)
     assert "no/such" in body["error"]["message"]

@@ -8,8 +8,9 @@ from proxy.relay_stage import CONTEXT
 from app.errors import LogprobsWrong
 from app.profiles.profile import LaunchProfile, parse_profile
 from app.proxy.profile_rules import as_profile_wants
+from app.proxy.request_body import RequestBody
 
-BODY = b'{"model":"p","temperature":0.5,"logprobs":true}'
+BODY = RequestBody(b'{"model":"p","temperature":0.5,"logprobs":true}')
 DRAFTING = replace(CONTEXT, method="draft")
 
 
@@ -23,7 +24,7 @@ def test_without_rules_the_bytes_are_the_same() -> None:
 
 def test_fields_are_taken_out_and_put_in() -> None:
     wanted = profile(serving={"strip_parameters": ["temperature"], "set_parameters": {"top_k": 1}})
-    assert as_profile_wants(wanted, CONTEXT, BODY) == b'{"model":"p","logprobs":true,"top_k":1}'
+    assert as_profile_wants(wanted, CONTEXT, BODY).data == b'{"model":"p","logprobs":true,"top_k":1}'
 
 
 def test_log_probabilities_are_refused_where_the_instance_speculates() -> None:
@@ -38,4 +39,4 @@ def test_they_pass_without_speculation_where_it_is_allowed_and_where_the_profile
     assert as_profile_wants(profile(speculation={"method": "ngram-mod"}), CONTEXT, BODY) is BODY
     assert as_profile_wants(profile(serving={"allow_wrong_logprobs": True}), DRAFTING, BODY) is BODY
     stripped = profile(serving={"strip_parameters": ["logprobs"]})
-    assert as_profile_wants(stripped, DRAFTING, BODY) == b'{"model":"p","temperature":0.5}'
+    assert as_profile_wants(stripped, DRAFTING, BODY).data == b'{"model":"p","temperature":0.5}'

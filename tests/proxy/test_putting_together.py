@@ -4,39 +4,13 @@ import asyncio
 import json
 
 import pytest
+from proxy.chat_events import PIECES, USAGE
 from proxy.relay_stage import client_of, stage
-from proxy.scripted_engine import DONE_EVENT, STREAM_HEAD, EngineConnection, EngineRequest, Script, within
+from proxy.scripted_engine import STREAM_HEAD, EngineConnection, EngineRequest, Script, within
 
 from app.proxy.observer import Outcome
 
 ASKED = b'{"model":"small","messages":[{"role":"user","content":"hi"}],"max_tokens":4}'
-BASE = {
-    "created": 1,
-    "id": "chatcmpl-1",
-    "model": "small",
-    "system_fingerprint": "b1",
-    "object": "chat.completion.chunk",
-}
-TIMINGS = {
-    "cache_n": 0, "prompt_n": 3, "prompt_ms": 1.5, "prompt_per_token_ms": 0.5, "prompt_per_second": 2000.0,
-    "predicted_n": 2, "predicted_ms": 20.25, "predicted_per_token_ms": 10.1, "predicted_per_second": 98.0,
-}  # fmt: skip
-USAGE = {"completion_tokens": 2, "prompt_tokens": 3, "total_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}}
-
-
-def chunk(delta: dict[str, object], finish: str | None = None, **more: object) -> bytes:
-    choices = [{"finish_reason": finish, "index": 0, "delta": delta}]
-    return b"data: " + json.dumps({"choices": choices, **BASE, **more}).encode() + b"\n\n"
-
-
-PIECES = [
-    chunk({"role": "assistant", "content": None}),
-    chunk({"content": "Hel"}, timings=TIMINGS),
-    chunk({"content": "lo"}, timings=TIMINGS),
-    chunk({}, "stop", timings=TIMINGS),
-    b"data: " + json.dumps({"choices": [], **BASE, "usage": USAGE, "timings": TIMINGS}).encode() + b"\n\n",
-    DONE_EVENT,
-]
 
 
 def answers(*pieces: bytes, ends: bool = True) -> Script:

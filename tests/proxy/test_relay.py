@@ -2,7 +2,7 @@ import json
 import random
 
 import pytest
-from proxy.relay_stage import CONTEXT, INSTANCE_ID, client_of, stage
+from proxy.relay_stage import CONTEXT, INSTANCE_ID, MODEL, client_of, stage
 from proxy.scripted_engine import CHUNKED_HEAD, EngineConnection, EngineRequest, whole
 
 from app.identifiers import id_text
@@ -151,7 +151,8 @@ async def test_the_models_are_listed() -> None:
         received = await client.head()
         assert received.status == 200
         assert received.one("content-type") == "application/json"
-        assert json.loads(await client.rest()) == {"object": "list", "data": [{"id": "small", "object": "model"}]}
+        auto = {**MODEL, "id": "auto", "profile": None}
+        assert json.loads(await client.rest()) == {"object": "list", "data": [MODEL, auto]}
 
 
 @pytest.mark.parametrize(

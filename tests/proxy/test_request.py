@@ -5,6 +5,7 @@ import pytest
 from app.errors import BodyInvalid, BodyTooLarge
 from app.proxy.asgi import Message, Receive
 from app.proxy.request import Asked, ClientGone, parse_asked, read_body
+from app.proxy.request_body import RequestBody
 
 
 def receive_of(*messages: Message) -> Receive:
@@ -34,7 +35,7 @@ def part(body: bytes, *, more: bool) -> Message:
     ],
 )
 def test_what_is_asked_for(body: bytes, query: bytes, asked: Asked) -> None:
-    assert parse_asked(body, query) == asked
+    assert parse_asked(RequestBody(body), query) == asked
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_what_is_asked_for(body: bytes, query: bytes, asked: Asked) -> None:
 )
 def test_what_is_no_request(body: bytes) -> None:
     with pytest.raises(BodyInvalid, match="the body is not"):
-        parse_asked(body, b"")
+        parse_asked(RequestBody(body), b"")
 
 
 async def test_a_body_is_read_to_its_end() -> None:

@@ -1,6 +1,9 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proxy.event_reading import chunked_streams, data_of, streams
 
-from app.proxy.sse import OutputWatch, last_events
+from app.proxy.sse import OutputWatch, event_of, first_event, last_events
 
 STREAM = (
     b": warm\n\n"
@@ -14,7 +17,9 @@ STREAM = (
 EVENTS = [b'{"prompt_progress":{"total":9}}', b'{"a":1}', b"two\nlines", b'{"b":2}', b"[DONE]"]
 
 
-@pytest.mark.parametrize("stream", [STREAM, STREAM.replace(b"\n", b"\r\n")], ids=["lf", "crlf"])
+@pytest.mark.parametrize(
+    "stream", [STREAM, STREAM.replace(b"\n", b"\r\n"), STREAM.replace(b"\n", b"\r")], ids=["lf", "crlf", "cr"]
+)
 class TestLastEvents:
     def test_all_of_a_whole_stream(self, stream: bytes) -> None:
         assert last_events(stream, 9, from_start=True) == EVENTS
@@ -35,6 +40,34 @@ class TestLastEvents:
     def test_a_tail_loses_at_most_the_event_it_begins_in(self, stream: bytes) -> None:
         start = stream.index(b'{"a"')
         assert last_events(stream[start:], 9, from_start=False) == EVENTS[2:]
+
+
+def told_in(stream: bytes) -> list[bytes]:
+    """The data that is told by events; the last one counts without its blank line."""
+    return [data for data in data_of(stream + b"\n\n") if data]
+
+
+@given(streams, st.integers(1, 5))
+def test_the_last_events_of_any_stream_are_those_of_the_standard(stream: bytes, most: int) -> None:
+    assert last_events(stream, most, from_start=True) == told_in(stream)[-most:]
+
+
+@given(streams, st.integers(0, 400))
+def test_the_tail_of_any_stream_shows_whole_events_only(stream: bytes, start: int) -> None:
+    told = told_in(stream)
+    events = last_events(stream[start:], 99, from_start=False)
+    assert events == told[len(told) - len(events) :]
+
+
+@given(streams)
+def test_the_first_event_of_any_stream_is_that_of_the_standard(stream: bytes) -> None:
+    assert [first_event(stream)] == (told_in(stream)[:1] or [b""])
+
+
+@given(st.binary(max_size=40), st.sampled_from([b"", b"a\r\nb", b"\r", b"x\n"]))
+def test_a_document_of_any_bytes_is_one_event(document: bytes, lines: bytes) -> None:
+    (data,) = data_of(event_of(document + lines, b"error"))
+    assert data == (document + lines).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def test_nothing_gives_nothing() -> None:
@@ -61,6 +94,19 @@ def chunk_with_output(stream: bytes, cut: int) -> int | None:
 def test_output_begins_at_the_first_event_that_is_no_progress_wherever_chunks_are_cut() -> None:
     for cut in range(len(STREAM) + 1):
         assert chunk_with_output(STREAM, cut) == (0 if cut >= OUTPUT_AT else 1), cut
+
+
+@given(chunked_streams)
+def test_any_chunks_show_the_same_beginning_of_output(chunks: list[bytes]) -> None:
+    stream = b"".join(chunks)
+    single = OutputWatch()
+    begins = next((at for at in range(len(stream)) if single.feed(stream[at : at + 1])), None)
+    watch, passed = OutputWatch(), 0
+    for chunk in chunks:
+        passed += len(chunk)
+        assert watch.feed(chunk) == (begins is not None and begins < passed)
+        if begins is not None and begins < passed:
+            break
 
 
 def test_output_is_found_byte_by_byte() -> None:

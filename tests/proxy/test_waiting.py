@@ -166,6 +166,7 @@ async def test_a_client_that_leaves_while_it_waits_is_told_of_at_once() -> None:
             await client.leave()
             told = await now.next_told()
             assert (told.outcome, told.status_code) == (Outcome.CLIENT_GONE, None)
+            assert told.queue_us == told.duration_us > 0
             assert now.released == []
 
 

@@ -1,11 +1,13 @@
 """Which requests can be answered out of a stream, and what the engine is asked instead."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from app.errors import BodyInvalid
 from app.proxy.endpoints import Endpoint
+from app.proxy.request_body import UNREADABLE, RequestBody, Turn
 
 _SAMPLING = (
     "temperature top_k top_p min_p top_n_sigma typical_p xtc_probability xtc_threshold dynatemp_range "
@@ -36,18 +38,11 @@ class _Typed(msgspec.Struct):
     type: str | None = None
 
 
-class _Message(msgspec.Struct):
-    role: str
-    content: str | list[_Typed] | None = None
-
-
-_members_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_messages_decoder = msgspec.json.Decoder(list[_Message])
 _typed_decoder = msgspec.json.Decoder(_Typed)
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_parts_decoder = msgspec.json.Decoder(list[_Typed])
 
 
-def can_assemble(endpoint: Endpoint, body: bytes) -> bool:
+def can_assemble(endpoint: Endpoint, body: RequestBody) -> bool:
     """Whether the engine's stream is known to give the answer that it would give to this body.
 
     Proven, on llama-server of build 11434 and on the embedded engine (`tests/contract/test_assembly_parity.py`):
@@ -65,20 +60,22 @@ def can_assemble(endpoint: Endpoint, body: bytes) -> bool:
         return False
     try:
         # Of the values only their shape is read here, and not whether their characters are any.
-        body.decode()
-        members = _members_decoder.decode(body)
-        return all(_is_proven(endpoint, name, value) for name, value in members.items())
-    except _UNREADABLE:
+        body.data.decode()
+        for name, value in body.members.items():
+            if not _is_proven(endpoint, name, value):
+                return False
+        return "messages" not in body.members or _are_text(body.turns)
+    except (BodyInvalid, *UNREADABLE):
         return False
 
 
-def streaming_body(body: bytes) -> bytes:
+def streaming_body(body: RequestBody) -> bytes:
     """The body that asks for the same as a stream, of a body that `can_assemble` accepts.
 
     The usage is not in a chat's stream unless it is asked for; the timings with every token tell whether the text of
     the last ones was sent. All other members keep their bytes.
     """
-    members: dict[str, Any] = dict(_members_decoder.decode(body))
+    members: dict[str, Any] = dict(body.members)
     members["stream"] = True
     members["stream_options"] = {"include_usage": True}
     members["timings_per_token"] = True
@@ -98,8 +95,6 @@ def _is_proven_value(name: str, value: msgspec.Raw) -> bool:
     match name:
         case "prompt":
             return bytes(memoryview(value)[:1]) == b'"'
-        case "messages":
-            return _are_text(_messages_decoder.decode(value))
         case "response_format":
             return _typed_decoder.decode(value).type in _RESPONSE_FORMATS
         case "reasoning_format":
@@ -108,8 +103,17 @@ def _is_proven_value(name: str, value: msgspec.Raw) -> bool:
             return True
 
 
-def _are_text(messages: list[_Message]) -> bool:
-    if messages and messages[-1].role == "assistant":
+def _are_text(turns: Sequence[Turn] | None) -> bool:
+    if turns is None or (turns and turns[-1].role == "assistant"):
         return False
-    parts = (part for message in messages if isinstance(message.content, list) for part in message.content)
-    return all(part.type == "text" for part in parts)
+    return all(turn.role is not None and _is_text(turn.content) for turn in turns)
+
+
+def _is_text(content: msgspec.Raw) -> bool:
+    match bytes(memoryview(content)[:1]):
+        case b'"' | b"n":
+            return True
+        case b"[":
+            return all(part.type == "text" for part in _parts_decoder.decode(content))
+        case _:
+            return False

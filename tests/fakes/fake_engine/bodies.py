@@ -27,7 +27,7 @@ def word(index: int) -> str:
 class Answer:
     """One completion before it is rendered for an endpoint."""
 
-    endpoint: str  # "chat", "completions" or "completion"
+    endpoint: str  # "chat", "completions" or "completion"; "messages" is rendered elsewhere
     model: str
     sequence: int
     prompt: str
@@ -78,7 +78,7 @@ class Answer:
             "choices": [{"finish_reason": self.finish, "index": 0, "message": message}],
             "created": CREATED_UNIX_SECONDS, "model": self.model,
             "system_fingerprint": "b0-unknown", "object": "chat.completion",
-            "usage": self._usage(), "id": self._id(), "timings": self.timings(),
+            "usage": self._usage(), "id": self.id(), "timings": self.timings(),
         }  # fmt: skip
 
     def events(self) -> Iterator[str]:
@@ -135,7 +135,7 @@ class Answer:
     def _chat_event(self, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         return {
             "choices": [{"finish_reason": finish, "index": 0, "delta": delta}],
-            "created": CREATED_UNIX_SECONDS, "id": self._id(), "model": self.model,
+            "created": CREATED_UNIX_SECONDS, "id": self.id(), "model": self.model,
             "system_fingerprint": "b0-unknown", "object": "chat.completion.chunk",
         }  # fmt: skip
 
@@ -146,7 +146,7 @@ class Answer:
             "choices": [choice], "created": CREATED_UNIX_SECONDS, "model": self.model,
             "system_fingerprint": "b0-unknown", "object": "text_completion",
             **({"usage": self._usage()} if last else {}),
-            "id": self._id(),
+            "id": self.id(),
             **({"timings": self.timings()} if last else {}),
         }  # fmt: skip
 
@@ -157,5 +157,5 @@ class Answer:
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }  # fmt: skip
 
-    def _id(self) -> str:
+    def id(self) -> str:
         return "chatcmpl-" + hashlib.sha256(str(self.sequence).encode()).hexdigest()[:32]

@@ -25,14 +25,15 @@ class Asked:
 def read_request(body: bytes, endpoint: str) -> Asked:
     """Raises ValueError with the engine's message."""
     asked: dict[str, Any] = json.loads(body)
-    needed = "messages" if endpoint == "chat" else "prompt"
+    is_chat = endpoint in ("chat", "messages")
+    needed = "messages" if is_chat else "prompt"
     if needed not in asked:
         raise ValueError(f"'{needed}' is required")
     limits = (asked.get(name) for name in ("max_completion_tokens", "max_tokens", "n_predict"))
     limit = next((number for number in limits if number is not None), -1)
     return Asked(
         endpoint=endpoint,
-        prompt=dumps(asked["prompt"]) if endpoint != "chat" else _text_of(asked["messages"]),
+        prompt=_text_of(asked["messages"]) if is_chat else dumps(asked["prompt"]),
         limit=None if limit < 0 else limit,
         stream=bool(asked.get("stream")),
         include_usage=bool((asked.get("stream_options") or {}).get("include_usage")),

@@ -74,11 +74,14 @@ class Scenario:
     cut_completions: Mapping[str, int] | None = None  # after, optional times: no byte of an answer to those
     # status, body, optional times: only the first so many completions
     error_status: Mapping[str, Any] | None = None
+    # {"bytes": text, optional closes: true} or null for each of the first completions: sent as it is, a byte for each
+    # character, instead of an answer
+    raw_answers: tuple[Mapping[str, Any] | None, ...] = ()
     close_idle_connections_after: int | None = None  # requests per connection, unannounced
     keep_alive_seconds: float = 5.0
 
 
-_LISTS = {"load_stderr", "devices", "stream_chunks"}
+_LISTS = {"load_stderr", "devices", "stream_chunks", "raw_answers"}
 _NAMES = {entry.name for entry in fields(Scenario)}
 
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import messages
 from .bodies import Answer, dumps, error
 from .generation import answer_for, read_request
 from .identity import Counters, Identity
@@ -17,6 +18,7 @@ _COMPLETIONS = {
     "/v1/completions": "completions",
     "/completion": "completion",
     "/completions": "completion",
+    "/v1/messages": "messages",
 }
 _FOR_EVER_SECONDS = 1e6
 _LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
@@ -162,6 +164,11 @@ class FakeServer:
         self._completions += 1
         if (cut := scenario.cut_completions) and 0 < self._completions - cut["after"] <= cut.get("times", 1 << 30):
             raise Cut
+        if self._completions <= len(scenario.raw_answers) and (raw := scenario.raw_answers[self._completions - 1]):
+            await connection.raw(raw["bytes"].encode("latin-1"))
+            if raw.get("closes"):
+                raise Cut
+            return
         if scenario.abort_on_first_request:
             abort("GGML_ASSERT(n_outputs_max <= cparams.n_outputs_max) failed")
         if fault and self._completions <= fault.get("times", self._completions):
@@ -177,26 +184,27 @@ class FakeServer:
         try:
             if scenario.hang_after_completions is not None and self._completions > scenario.hang_after_completions:
                 await self._work(connection, _FOR_EVER_SECONDS, pings=False)
+            is_message = endpoint == "messages"
             answer = answer_for(asked, scenario, self._identity.name, self._completions, slot)
             await self._work(connection, scenario.slow_first_byte_seconds, pings=False)
             if asked.stream:
-                await self._stream(connection, answer)
+                await self._stream(connection, messages.events(answer) if is_message else answer.events())
             else:
                 seconds = scenario.slow_first_token_seconds
                 seconds += scenario.chunk_interval_seconds * answer.tokens
                 await self._work(connection, seconds, pings=False)
-                await connection.respond_json(200, answer.whole())
+                await connection.respond_json(200, messages.whole(answer) if is_message else answer.whole())
             self._counters.add(answer)
             self._log_timings(answer)
         finally:
             self._busy[slot] = False
             self._freed.set()
 
-    async def _stream(self, connection: Connection, answer: Answer) -> None:
+    async def _stream(self, connection: Connection, events: Iterator[str]) -> None:
         scenario, fault = self._scenario, self._scenario.midstream_error
         await connection.start_stream()
         await self._work(connection, scenario.slow_first_token_seconds, pings=True)
-        for sent, text in enumerate(scenario.stream_chunks or answer.events()):
+        for sent, text in enumerate(scenario.stream_chunks or events):
             if sent:
                 await self._work(connection, scenario.chunk_interval_seconds, pings=True)
             if fault and sent == fault["after_chunks"]:

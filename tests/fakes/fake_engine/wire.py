@@ -120,6 +120,12 @@ class Connection:
         text = value if isinstance(value, str) else dumps(value)
         await self.respond(status, text.encode(), "application/json; charset=utf-8")
 
+    async def raw(self, data: bytes) -> None:
+        """What the scenario says, HTTP or not; the connection stays."""
+        assert self.exchange
+        self.exchange.status = 200
+        await self._write(data)
+
     async def start_stream(self) -> None:
         stream = {"X-Accel-Buffering": "no", "Content-Type": "text/event-stream"}
         self._head(200, stream | {"Transfer-Encoding": "chunked"})

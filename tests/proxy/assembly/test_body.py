@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.proxy.assembly.body import can_assemble, streaming_body
 from app.proxy.endpoints import Endpoint
+from app.proxy.request_body import RequestBody
 
 CHAT, TEXT = Endpoint.CHAT_COMPLETIONS, Endpoint.COMPLETIONS
 MESSAGES: Any = [{"role": "user", "content": "hello"}]
@@ -17,7 +18,7 @@ ASKED = {"stream": True, "stream_options": {"include_usage": True}, "timings_per
 
 def is_taken(endpoint: Endpoint, **more: Any) -> bool:
     body = {"messages": MESSAGES} if endpoint is CHAT else {"prompt": "x"}
-    return can_assemble(endpoint, json.dumps(body | more).encode())
+    return can_assemble(endpoint, RequestBody(json.dumps(body | more).encode()))
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, TEXT])
@@ -52,7 +53,7 @@ def test_refused(endpoint: Endpoint, more: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("endpoint", sorted(set(Endpoint) - {CHAT, TEXT}))
 def test_other_endpoints_are_refused(endpoint: Endpoint) -> None:
-    assert not can_assemble(endpoint, b'{"messages":[]}')
+    assert not can_assemble(endpoint, RequestBody(b'{"messages":[]}'))
 
 
 @pytest.mark.parametrize("prompt", [["x"], [1, 2], [], {"prompt_string": "x"}, 7], ids=str)
@@ -101,20 +102,24 @@ def test_reasoning_formats(kind: Any) -> None:
     "body", [b"", b"[]", b"{", b'{"prompt":"x",}', b'{"prompt":"\xff"}', b"[" * 9000, b'{"a":1} x']
 )
 def test_what_is_no_object_is_refused(body: bytes) -> None:
-    assert not can_assemble(TEXT, body)
+    assert not can_assemble(TEXT, RequestBody(body))
 
 
 def test_values_keep_their_bytes() -> None:
     body = b'{ "prompt" : "a\\u00e9\\/", "stream":false, "seed": 18446744073709551617, "temperature":1.50E+00 }'
-    assert streaming_body(body) == (
+    assert streaming_body(RequestBody(body)) == (
         b'{"prompt":"a\\u00e9\\/","stream":true,"seed":18446744073709551617,"temperature":1.50E+00,'
         b'"stream_options":{"include_usage":true},"timings_per_token":true}'
     )
 
 
 def test_of_a_member_that_comes_twice_the_last_counts_as_for_the_engine() -> None:
-    assert not can_assemble(TEXT, b'{"prompt":"x","n":1,"n":2}')
-    assert json.loads(streaming_body(b'{"prompt":"x","seed":1,"seed":2}')) == {"prompt": "x", "seed": 2, **ASKED}
+    assert not can_assemble(TEXT, RequestBody(b'{"prompt":"x","n":1,"n":2}'))
+    assert json.loads(streaming_body(RequestBody(b'{"prompt":"x","seed":1,"seed":2}'))) == {
+        "prompt": "x",
+        "seed": 2,
+        **ASKED,
+    }
 
 
 _JSON = st.recursive(
@@ -126,4 +131,4 @@ _JSON = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=5), _JSON, max_size=6))
 def test_all_that_was_asked_is_asked(members: dict[str, Any]) -> None:
-    assert json.loads(streaming_body(json.dumps(members).encode())) == members | ASKED
+    assert json.loads(streaming_body(RequestBody(json.dumps(members).encode()))) == members | ASKED
