@@ -21,9 +21,9 @@ PURE = tuple(
         "llama_server/extra_rules.py llama_server/adapter_rules.py llama_server/breakdown.py "
         "llama_server/dry_run_output.py llama_server/memory_options.py llama_server/command_ "
         "llama_server/shell_text.py launch/witness.py launch/reconcile.py launch/planning.py proxy/sse.py "
-        "proxy/endpoints.py proxy/passage.py proxy/kept.py "
+        "proxy/endpoints.py proxy/passage.py proxy/kept.py proxy/model_list.py "
         "proxy/routing.py proxy/assembly proxy/auto.py proxy/categories.py proxy/body_filters.py instances/state.py "
-        "instances/restart.py instances/residency.py instances/diagnosis "
+        "instances/restart.py instances/residency.py instances/line.py instances/diagnosis "
         "instances/measured.py llama_server/load_ llama_server/log_noise.py"
     ).split()
 )

@@ -121,18 +121,18 @@ class Supervisor:
     def lease(self, profile_id: str) -> Lease:
         """A hold on the profile's instance for one request. Raises ProfileNotRunning, or ProfileBusy.
 
-        Who waits for a turn comes first.
+        Who waits comes first.
         """
-        if self._demand.has_turns(profile_id):
+        if self._demand.queued(profile_id) and (life := self.roster.newest(profile_id)) and life.takes_requests:
             raise ProfileBusy(f"requests wait for their turn with profile {profile_id!r}")
         return self.roster.lease(profile_id)
 
-    async def lease_when_ready(self, profile_id: str) -> Lease:
-        """The same, waiting in a bounded queue for a profile that has to be started first.
+    async def lease_when_ready(self, profile_id: str, caller: str | None) -> Lease:
+        """The same, waiting in a bounded queue for a profile that is busy or has to be started first.
 
-        Raises QueueFull, QueueTimedOut, LaunchRefused, InstanceFailed.
+        Callers take turns in it. Raises QueueFull, QueueTimedOut, LaunchRefused, InstanceFailed.
         """
-        return await self._demand.lease_when_ready(profile_id)
+        return await self._demand.lease_when_ready(profile_id, caller)
 
     async def bring_up(self, profile_id: str) -> Instance:
         """A ready instance of the profile, started for a request: idle instances of others may be ended for it.
@@ -237,7 +237,7 @@ class Supervisor:
         Starts that are on their way are withdrawn, and who waits for them is told.
         """
         self._recovery.clear(profile_id)
-        withdrawn = self._wishes.withdraw(profile_id)
+        withdrawn = self._wishes.withdraw(profile_id) + self._demand.withdraw(profile_id)
         self._turns.move()
         life = self.roster.newest(profile_id)
         if life is None:

@@ -1,61 +1,14 @@
 """Requests that wait for a profile, without any profile: what is shared, what is bounded, and what ends the waiting."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
+from instances.awaited_engine import Engine
 
 from app.errors import InstanceFailed, ProfileNotRunning, QueueFull, QueueTimedOut
-from app.instances.demand import Demand
-from app.instances.holds import Holds
-from app.instances.lease import LaunchContext, Lease, Upstream
+from app.instances.lease import Lease
 from app.profiles.profile import Serving
-
-CONTEXT = LaunchContext("small", 1, "b11434", "0123456789abcdef", "cpu", "none")
-
-
-@dataclass
-class Engine:
-    """An instance that is ready when the test says so."""
-
-    limits: Serving = field(default_factory=Serving)
-    queue_limit: int = 10
-    loads: int = 0
-    is_ready: bool = False
-
-    def __post_init__(self) -> None:
-        self.holds = Holds(asyncio.get_running_loop().time, lambda: None)
-        self.loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.has_begun, self.was_given_up = asyncio.Event(), asyncio.Event()
-        self.demand = Demand(
-            lease=self.lease,
-            bring_up=self.bring_up,
-            serving=lambda _: self.limits,
-            next_release=lambda _: self.holds.next_release(),
-            queue_limit=self.queue_limit,
-        )
-
-    def lease(self, profile_id: str) -> Lease:
-        if not self.is_ready:
-            raise ProfileNotRunning(f"{profile_id} does not run")
-        return self.holds.take(Upstream(1, "key", port=1), CONTEXT, self.limits.max_concurrency)
-
-    async def bring_up(self, profile_id: str) -> None:
-        self.loads += 1
-        self.has_begun.set()
-        try:
-            await asyncio.shield(self.loaded)
-        except asyncio.CancelledError:
-            self.was_given_up.set()
-            raise
-        self.is_ready = True
-
-    async def waiting(self, count: int, profile_id: str = "small") -> list[asyncio.Task[Lease]]:
-        tasks = [asyncio.create_task(self.demand.lease_when_ready(profile_id)) for _ in range(count)]
-        await asyncio.sleep(0)
-        async with asyncio.timeout(5):
-            await self.has_begun.wait()
-        return tasks
 
 
 async def test_all_who_wait_share_one_load_and_each_gets_a_hold() -> None:
@@ -149,11 +102,11 @@ async def test_more_than_may_be_served_at_once_wait_in_the_order_they_came() -> 
         for following in range(2, 5):
             await asyncio.sleep(0)
             assert [task.done() for task in tasks[following:]] == [False] * (5 - following)
-            assert engine.demand.has_turns("small")
+            assert engine.demand.queued("small") == 5 - following
             assert engine.holds.count == 2
             served.pop(0).release()
             served.append(await tasks[following])
-    assert (engine.loads, engine.demand.queued("small"), engine.demand.has_turns("small")) == (1, 0, False)
+    assert (engine.loads, engine.demand.queued("small")) == (1, 0)
 
 
 async def test_who_waits_for_a_turn_and_leaves_makes_way() -> None:
@@ -181,3 +134,48 @@ async def test_an_engine_that_goes_while_requests_wait_for_a_turn_is_brought_up_
         lease.release()
         (await second).release()
     assert engine.loads == 2
+
+
+async def test_a_profile_that_somebody_stops_tells_those_who_wait_and_serves_who_comes_later() -> None:
+    engine = Engine()
+    tasks = await engine.waiting(2)
+    assert (engine.demand.withdraw("small"), engine.demand.withdraw("other")) == (2, 0)
+    later = asyncio.create_task(engine.demand.lease_when_ready("small"))
+    told = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {str(each) for each in told} == {"profile 'small' was stopped while this request waited"}
+    engine.loaded.set_result(None)
+    async with asyncio.timeout(5):
+        (await later).release()
+
+
+async def test_who_comes_when_it_is_ready_does_not_wait_for_the_load_that_others_wait_for() -> None:
+    engine = Engine()
+    tasks = await engine.waiting(2, caller="early")
+    # It came up by another way, and the load has not heard of it.
+    engine.is_ready = True
+    async with asyncio.timeout(5):
+        (await engine.demand.lease_when_ready("small", "late")).release()
+        for lease in await asyncio.gather(*tasks):
+            lease.release()
+    assert (engine.holds.count, engine.demand.queued("small")) == (0, 0)
+
+
+async def test_a_hold_that_comes_as_its_request_leaves_is_given_back() -> None:
+    @dataclass
+    class Interrupting(Engine):
+        """Has somebody leave after the hold was made and before it arrives."""
+
+        leaving: asyncio.Task[Lease] | None = None
+
+        def lease(self, profile_id: str) -> Lease:
+            lease = super().lease(profile_id)
+            if self.leaving is not None:
+                asyncio.get_running_loop().call_soon(self.leaving.cancel)
+            return lease
+
+    engine = Interrupting()
+    (engine.leaving,) = await engine.waiting(1)
+    engine.loaded.set_result(None)
+    await asyncio.wait({engine.leaving})
+    assert engine.leaving.cancelled()
+    assert (engine.loads, engine.holds.count, engine.demand.queued("small")) == (1, 0, 0)
