@@ -4,27 +4,41 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import case, func, select
+from sqlalchemy import Select, case, func, select
 from sqlmodel import Session, col
 
+from app.identifiers import first_id_at, id_time
 from app.speculative.acceptance import acceptance_rate
-from app.telemetry.codes import OUTCOMES
+from app.telemetry.codes import CATEGORIES, OUTCOMES
 from app.telemetry.queries import HAS_RATE, QueryInvalid, RequestFilters, conditions, contexts_of
 from app.telemetry.tables import LaunchContextRow, RequestRow
 
 GroupKey = tuple[str | int | None, ...]
 
 PERCENTILE_ROWS_MOST = 200_000
+GROUPS_MOST = 10_000
+_IDS_PER_HOUR = first_id_at(3_600_000)
 
-# Each way to group, as a function of what the request was served by (None: by nothing).
-_GROUPINGS: Mapping[str, Callable[[LaunchContextRow | None], str | int | None]] = {
-    "profile": lambda context: context.profile_id if context else None,
-    "revision": lambda context: context.revision if context else None,
-    "method": lambda context: context.method if context else None,
-    "engine_build": lambda context: context.engine_build if context else None,
+
+@dataclass(frozen=True, slots=True)
+class _Grouping:
+    """`column` tells rows of one group from those of another; `shown` is what is read of its value."""
+
+    column: Any
+    shown: Callable[[Any], str | int] | None = None
+
+
+_GROUPINGS: Mapping[str, _Grouping] = {
+    "profile": _Grouping(col(LaunchContextRow.profile_id)),
+    "revision": _Grouping(col(LaunchContextRow.revision)),
+    "method": _Grouping(col(LaunchContextRow.method)),
+    "engine_build": _Grouping(col(LaunchContextRow.engine_build)),
+    "category": _Grouping(col(RequestRow.category_code), CATEGORIES.decode),
+    # Ids begin with the time, so the hour is in them.
+    "hour": _Grouping(
+        col(RequestRow.id) // _IDS_PER_HOUR, lambda hour: f"{id_time(hour * _IDS_PER_HOUR):%Y-%m-%dT%H:%M:%SZ}"
+    ),
 }
-
-
 _HAS_DRAFTS = col(RequestRow.draft_tokens).is_not(None) & col(RequestRow.accepted_tokens).is_not(None)
 _SUMS: Mapping[str, Any] = {
     "prompt_tokens": func.sum(col(RequestRow.prompt_tokens)),
@@ -50,9 +64,10 @@ class Percentiles:
 class StatsRow:
     """One group. None: nothing in the group reported it.
 
-    `group` maps each name of `group_by` to its value, None for requests that reached no profile. `acceptance_rate`
-    comes from the sums over those requests that reported drafts; `generation_tokens_per_second_overall` is the sum of
-    tokens after the first ÷ the sum of their seconds.
+    `group` maps each name of `group_by` to its value, None for requests that have none: they reached no profile, or do
+    not compute and are of no category. An `hour` is its first moment, in RFC 3339 and UTC; requests belong to that in
+    which they came. `acceptance_rate` comes from the sums over those requests that reported drafts;
+    `generation_tokens_per_second_overall` is the sum of tokens after the first ÷ the sum of their seconds.
     """
 
     group: Mapping[str, str | int | None]
@@ -83,18 +98,19 @@ def stats(session: Session, filters: RequestFilters, group_by: Sequence[str] = (
     """One row for each group that has requests, in the order of their keys; without `group_by`, one for all.
 
     Counts and sums are those of every request that the filters leave. Percentiles are exact over the newest
-    PERCENTILE_ROWS_MOST requests among them, which bounds memory and time. Raises QueryInvalid for an unknown group
-    or outcome.
+    PERCENTILE_ROWS_MOST requests among them, which bounds memory and time. Raises QueryInvalid for unknown names in
+    `group_by`, for an unknown outcome or category, and for more than GROUPS_MOST groups.
     """
-    for name in group_by:
-        if name not in _GROUPINGS:
-            raise QueryInvalid("group_by", f"{name!r} cannot be grouped by; {', '.join(_GROUPINGS)} can")
-    keys = _keys(session, group_by)
-    gathered: dict[GroupKey, _Gathered] = {}
-    _add_sums(session, filters, keys, gathered)
-    _add_measurements(session, filters, keys, gathered)
-    ordered = sorted(gathered.items(), key=lambda item: tuple((part is not None, part) for part in item[0]))
-    return [_row(dict(zip(group_by, key, strict=True)), group) for key, group in ordered]
+    unknown = [name for name in group_by if name not in _GROUPINGS]
+    if unknown:
+        named = ", ".join(map(repr, unknown))
+        raise QueryInvalid("group_by", f"{named} cannot be grouped by; {', '.join(_GROUPINGS)} can")
+    names = list(dict.fromkeys(group_by))
+    groups = _Groups([_GROUPINGS[name] for name in names])
+    _add_sums(session, filters, groups)
+    _add_measurements(session, filters, groups)
+    ordered = sorted(groups.of_key.items(), key=lambda item: tuple((part is not None, part) for part in item[0]))
+    return [_row(dict(zip(names, key, strict=True)), group) for key, group in ordered]
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
@@ -102,58 +118,59 @@ def nearest_rank(ordered: Sequence[float], percent: int) -> float:
     return ordered[max(-(-len(ordered) * percent // 100), 1) - 1]
 
 
-def _keys(session: Session, group_by: Sequence[str]) -> Callable[[int | None], GroupKey]:
-    """The group of a context's number."""
-    contexts = {row.id: row for row in session.execute(select(LaunchContextRow)).scalars()}
-    groupings = [_GROUPINGS[name] for name in group_by]
+class _Groups:
+    """What is gathered, by the key that is shown."""
 
-    def key(context_id: int | None) -> GroupKey:
-        context = contexts.get(context_id)
-        return tuple(grouping(context) for grouping in groupings)
+    def __init__(self, groupings: Sequence[_Grouping]) -> None:
+        self.columns = [grouping.column for grouping in groupings]
+        self._shown = [grouping.shown for grouping in groupings]
+        self._of_values: dict[tuple[Any, ...], _Gathered] = {}
+        self.of_key: dict[GroupKey, _Gathered] = {}
 
-    return key
+    def of(self, values: tuple[Any, ...]) -> _Gathered:
+        """The group of what the columns hold. Raises QueryInvalid where that would be one too many."""
+        group = self._of_values.get(values)
+        if group is None:
+            parts = zip(self._shown, values, strict=True)
+            key = tuple(value if shown is None or value is None else shown(value) for shown, value in parts)
+            group = self._of_values[values] = self.of_key.setdefault(key, _Gathered())
+            if len(self.of_key) > GROUPS_MOST:
+                raise QueryInvalid(
+                    "group_by", f"over {GROUPS_MOST} groups: group by less, or restrict by `since` and `until`"
+                )
+        return group
 
 
-def _add_sums(
-    session: Session,
-    filters: RequestFilters,
-    keys: Callable[[int | None], GroupKey],
-    gathered: dict[GroupKey, _Gathered],
-) -> None:
-    context_id, outcome_code = col(RequestRow.context_id), col(RequestRow.outcome_code)
-    statement = select(context_id, outcome_code, func.count(), *_SUMS.values())
-    for row in session.execute(_restricted(session, statement, filters).group_by(context_id, outcome_code)):
-        context, code, count, *sums = row
-        group = gathered.setdefault(keys(context), _Gathered())
+def _add_sums(session: Session, filters: RequestFilters, groups: _Groups) -> None:
+    outcome_code = col(RequestRow.outcome_code)
+    statement = _rows(session, filters, outcome_code, func.count(), *_SUMS.values(), *groups.columns)
+    for code, count, *rest in session.execute(statement.group_by(outcome_code, *groups.columns)):
+        sums, values = rest[: len(_SUMS)], rest[len(_SUMS) :]
+        group = groups.of(tuple(values))
         outcome = OUTCOMES.decode(code)
         group.outcomes[outcome] = group.outcomes.get(outcome, 0) + count
         group.sums = [_plus(known, more) for known, more in zip(group.sums, sums, strict=True)]
 
 
-def _add_measurements(
-    session: Session,
-    filters: RequestFilters,
-    keys: Callable[[int | None], GroupKey],
-    gathered: dict[GroupKey, _Gathered],
-) -> None:
-    statement = select(
-        col(RequestRow.context_id),
-        case((HAS_RATE, (col(RequestRow.generated_tokens) - 1) * 1e6 / col(RequestRow.generation_us))),
-        col(RequestRow.time_to_first_token_us),
-    )
-    newest = _restricted(session, statement, filters).order_by(col(RequestRow.id).desc()).limit(PERCENTILE_ROWS_MOST)
-    for context, rate, first_token_us in session.execute(newest):
-        group = gathered[keys(context)]
-        if rate is not None:
-            group.rates.append(rate)
+def _add_measurements(session: Session, filters: RequestFilters, groups: _Groups) -> None:
+    rate = case((HAS_RATE, (col(RequestRow.generated_tokens) - 1) * 1e6 / col(RequestRow.generation_us)))
+    statement = _rows(session, filters, rate, col(RequestRow.time_to_first_token_us), *groups.columns)
+    newest = statement.order_by(col(RequestRow.id).desc()).limit(PERCENTILE_ROWS_MOST)
+    for rate_here, first_token_us, *values in session.execute(newest):
+        group = groups.of(tuple(values))
+        if rate_here is not None:
+            group.rates.append(rate_here)
         if first_token_us is not None:
             group.first_tokens.append(first_token_us / 1e6)
 
 
-def _restricted(session: Session, statement: Any, filters: RequestFilters) -> Any:
-    restricted = statement.where(*conditions(filters))
+def _rows(session: Session, filters: RequestFilters, *columns: Any) -> Select[Any]:
+    """These of the rows that the filters leave, each with what served it."""
+    served_by = col(LaunchContextRow.id) == col(RequestRow.context_id)
+    statement = select(*columns).select_from(RequestRow).outerjoin(LaunchContextRow, served_by)
+    statement = statement.where(*conditions(filters))
     contexts = contexts_of(session, filters)
-    return restricted if contexts is None else restricted.where(col(RequestRow.context_id).in_(contexts))
+    return statement if contexts is None else statement.where(col(RequestRow.context_id).in_(contexts))
 
 
 def _row(group: Mapping[str, str | int | None], gathered: _Gathered) -> StatsRow:

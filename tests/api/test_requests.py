@@ -142,6 +142,8 @@ def test_a_limit_out_of_bounds_is_refused(client: TestClient, limit: str) -> Non
         ("/requests?until=2025-13-09T08:53:20Z", "until"),
         ("/stats?limit=3", "limit"),
         ("/stats?group_by=weather", "group_by"),
+        ("/stats?group_by=profile,day", "group_by"),
+        ("/stats?category=nonsense", "category"),
     ],
 )
 def test_a_question_that_makes_no_sense_names_its_parameter(client: TestClient, path: str, field: str) -> None:
@@ -181,3 +183,17 @@ def test_stats_take_filters_and_no_group(client: TestClient) -> None:
     (item,) = client.get("/stats", params={"group_by": "", "outcome": "completed"}).json()["items"]
     assert item["requests"] == 3
     assert "profile" not in item
+
+
+def test_stats_by_what_and_when(client: TestClient) -> None:
+    items = client.get("/stats?group_by=hour, category,method").json()["items"]
+    assert [{name: item[name] for name in ("hour", "category", "method", "requests")} for item in items] == [
+        {"hour": "2025-10-09T08:00:00Z", "category": None, "method": None, "requests": 1},
+        {"hour": "2025-10-09T08:00:00Z", "category": None, "method": "draft", "requests": 2},
+        {"hour": "2025-10-09T08:00:00Z", "category": None, "method": "none", "requests": 1},
+    ]
+
+
+def test_groups_that_are_unknown_are_all_named(client: TestClient) -> None:
+    refused = client.get("/stats?group_by=weather,profile,day").json()
+    assert refused["detail"].startswith("group_by: 'weather', 'day' cannot be grouped by; profile, revision, method,")

@@ -42,7 +42,7 @@ def client_with(service: Service, key: str) -> openai.OpenAI:
 
 def test_the_openai_client_with_a_key_for_one_profile(keyed: Service) -> None:
     with client_with(keyed, make(keyed, name="chat", profiles=["allowed"])) as client:
-        assert [model.id for model in client.models.list()] == ["allowed", "org/allowed"]
+        assert [model.id for model in client.models.list()] == ["allowed", "org/allowed", "auto"]
         raw = client.completions.with_raw_response.create(model="org/allowed", prompt="hello", max_tokens=4)
         assert raw.parse().choices[0].finish_reason == "length"
         row = keyed.row_of(raw.headers["x-request-id"])
@@ -62,7 +62,7 @@ def test_the_openai_client_with_a_key_for_one_profile(keyed: Service) -> None:
 
 def test_a_key_for_all_profiles_and_the_one_of_the_settings(keyed: Service) -> None:
     with client_with(keyed, make(keyed, name="all")) as client:
-        assert {model.id for model in client.models.list()} == {"allowed", "org/allowed", "other"}
+        assert {model.id for model in client.models.list()} == {"allowed", "org/allowed", "other", "auto"}
     assert keyed.row(keyed.complete("allowed"))["client"] == "configured"
 
 

@@ -63,3 +63,24 @@ def test_auto_goes_to_what_is_loaded(service: Service, tiny: TinyModels) -> None
     assert answer.headers["x-paceline-route"].endswith("of those loaded")  # type: ignore[attr-defined]
     assert (row["requested_model"], row["profile_id"]) == ("auto", "auto-warm")  # type: ignore[index]
     assert row["route_reason"].startswith("auto: ")  # type: ignore[index]
+
+
+def test_auto_is_listed_for_clients_that_choose_from_the_list(service: Service, tiny: TinyModels) -> None:
+    service.add({"id": "listed", "target": {"path": tiny.dense_target.name}, "context": {"threads": 1}})
+    listed = service.client.get("/v1/models").json()["data"]
+    auto = service.client.get("/v1/models/auto").json()
+    assert auto == listed[-1]
+    assert auto.keys() == listed[0].keys()
+    assert (auto["id"], auto["profile"]) == ("auto", None)
+    # It is no file: the control path of nearly the same name lists those.
+    assert all(item["path"] != "auto" for item in service.client.get("/models").json()["items"])
+
+    service.client.patch("/profiles/listed", json={"serving": {"aliases": ["auto"]}})
+    listed = service.client.get("/v1/models").json()["data"]
+    assert [one["profile"] for one in listed if one["id"] == "auto"] == ["listed"]
+    assert service.client.get("/v1/models/auto").json()["profile"] == "listed"
+    told = chat(service, "auto", "Good morning")
+    assert told["row"]["route_reason"] == "alias"  # type: ignore[index]
+    assert "x-paceline-route" not in told["answer"].headers  # type: ignore[attr-defined]
+    service.client.patch("/profiles/listed", json={"serving": {"aliases": []}})
+    service.stop("listed")

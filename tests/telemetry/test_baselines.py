@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fakes.finished_requests import PLAIN_CONTEXT, UNDRAFTED, finished
 from fixtures.cases import case, engine, profile
+from msgspec import structs
 
 from app.database import Database
 from app.instances.evidence import Baseline
@@ -22,7 +23,7 @@ from app.telemetry.recorder import Recorder
 TARGET = "models/t.gguf"
 BUILD, DEVICES = "b11434-test", "CUDA0,CUDA1"
 PLAIN = replace(PLAIN_CONTEXT, engine_build=BUILD, device_set=DEVICES)
-REPORT = replace(UNDRAFTED, generated_tokens=101, generation_us=2_000_000)
+REPORT = structs.replace(UNDRAFTED, generated_tokens=101, generation_us=2_000_000)
 
 
 def launch(wanted: LaunchProfile) -> Launch:
@@ -87,11 +88,11 @@ async def test_a_request_without_a_rate_does_not_count(
     database: Database, recorder: Recorder, catalog: ProfileCatalog
 ) -> None:
     await catalog.create(wish("plain"))
-    await record(recorder, PLAIN, replace(REPORT, generated_tokens=1), 1)
-    await record(recorder, PLAIN, replace(REPORT, generation_us=0), 1, start=10)
+    await record(recorder, PLAIN, structs.replace(REPORT, generated_tokens=1), 1)
+    await record(recorder, PLAIN, structs.replace(REPORT, generation_us=0), 1, start=10)
     await record(recorder, PLAIN, EngineReport(), 1, start=20)
     assert known(database) == []
-    await record(recorder, PLAIN, replace(REPORT, generated_tokens=2), 1, start=30)
+    await record(recorder, PLAIN, structs.replace(REPORT, generated_tokens=2), 1, start=30)
     assert known(database) == [Baseline("plain", 1, 2, 2.0)]
 
 
@@ -110,7 +111,7 @@ async def test_revisions_are_added_up_and_changed_targets_left_out(
 
 async def test_the_newest_requests_count(database: Database, recorder: Recorder, catalog: ProfileCatalog) -> None:
     await catalog.create(wish("plain"))
-    await record(recorder, PLAIN, replace(REPORT, generation_us=50_000_000), 5)
+    await record(recorder, PLAIN, structs.replace(REPORT, generation_us=50_000_000), 5)
     await record(recorder, PLAIN, REPORT, tested.ROWS_MOST, start=10)
     assert known(database) == [Baseline("plain", 1000, 101_000, 2000.0)]
 

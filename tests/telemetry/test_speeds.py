@@ -1,10 +1,10 @@
 """Speeds by profile and category, from recorded requests."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from fakes.finished_requests import CONTEXT, DRAFTED, PLAIN_CONTEXT, finished
+from msgspec import structs
 
 from app.database import Database
 from app.proxy.categories import Category
@@ -20,7 +20,7 @@ async def recorded(database: Database, *events: object) -> None:
 
 
 async def test_tokens_after_the_first_and_their_seconds_by_category_and_in_all(database: Database) -> None:
-    slow = replace(DRAFTED, generated_tokens=11, generation_us=1_000_000)
+    slow = structs.replace(DRAFTED, generated_tokens=11, generation_us=1_000_000)
     await recorded(
         database,
         finished(1, category="code"),
@@ -28,8 +28,8 @@ async def test_tokens_after_the_first_and_their_seconds_by_category_and_in_all(d
         finished(3, category="qa", report=slow),
         finished(4, report=slow),
         finished(5, context=PLAIN_CONTEXT, category="code", report=slow),
-        finished(6, category="code", report=replace(DRAFTED, generated_tokens=1)),
-        finished(7, category="code", report=replace(DRAFTED, generation_us=None)),
+        finished(6, category="code", report=structs.replace(DRAFTED, generated_tokens=1)),
+        finished(7, category="code", report=structs.replace(DRAFTED, generation_us=None)),
     )
     speeds = RecordedSpeeds(database)
     await speeds.refresh()
