@@ -12,7 +12,7 @@ from app.launch.check import LaunchCheck
 from app.launch.report import PlacementReport
 from app.profiles.catalog import ProfileCatalog
 from app.profiles.profile import LaunchProfile, document_of, merge_patch, parse_profile
-from app.profiles.stored import UNSTORED
+from app.profiles.stored import UNSTORED, text_of
 
 
 class _Strict(BaseModel):
@@ -46,7 +46,7 @@ def router(
         stored = catalog.get(profile_id)
         profile = stored.profile
         if question.patch:
-            profile = parse_profile(merge_patch(document_of(profile), question.patch))
+            profile = _storable(merge_patch(document_of(profile), question.patch))
         # What was measured is of the profile as it is stored.
         revision = stored.revision if profile == stored.profile else UNSTORED
         return await _report(profile, revision, question.machine)
@@ -54,7 +54,7 @@ def router(
     @routes.post("/check")
     async def check_document(question: ProfileQuestion) -> PlacementReport:
         """The same for a profile in the body."""
-        return await _report(parse_profile(question.profile), UNSTORED, question.machine)
+        return await _report(_storable(question.profile), UNSTORED, question.machine)
 
     async def _report(profile: LaunchProfile, revision: int, machine: MachineBody | None) -> PlacementReport:
         if machine is None:
@@ -62,3 +62,10 @@ def router(
         return (await check.check(profile, revision, machine=machine.value())).report
 
     return routes
+
+
+def _storable(document: Any) -> LaunchProfile:
+    """The profile. Raises ProfileInvalid, also where it could not be stored: what is judged could be launched."""
+    profile = parse_profile(document)
+    text_of(profile)
+    return profile

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from app.errors import BodyInvalid, BodyTooLarge
 
@@ -21,10 +22,13 @@ async def read_json(request: Request, *content_types: str) -> Any:
     if given not in accepted:
         raise BodyInvalid(f"send the body with Content-Type: {accepted[0]}; got {given or 'none'!r}")
     raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > _BODY_MOST_BYTES:
-            raise BodyTooLarge(f"the body is over {_BODY_MOST_BYTES} bytes", limit_bytes=_BODY_MOST_BYTES)
+    try:
+        async for chunk in request.stream():
+            raw += chunk
+            if len(raw) > _BODY_MOST_BYTES:
+                raise BodyTooLarge(f"the body is over {_BODY_MOST_BYTES} bytes", limit_bytes=_BODY_MOST_BYTES)
+    except ClientDisconnect as gone:
+        raise BodyInvalid("the client left before the body was whole") from gone
     try:
         return json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError) as failure:

@@ -59,7 +59,11 @@ def router(book: KeyBook, demand_profile: Callable[[str], object]) -> APIRouter:
     @routes.post(
         "",
         status_code=201,
-        responses={409: {"description": "the name is taken"}, 422: {"description": "no such key can be made"}},
+        responses={
+            404: {"description": "one of `profiles` is no profile"},
+            409: {"description": "the name is taken, or the first key is not an admin key"},
+            422: {"description": "no such key can be made"},
+        },
     )
     async def make_key(wanted: NewKey, request: Request, response: Response) -> MadeKeyResource:
         """Make a key. The first must be an admin key, made on this machine: from then on every request needs one."""

@@ -1,7 +1,7 @@
 """Starting and stopping profiles."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
@@ -20,11 +20,22 @@ TimeoutSeconds = Annotated[float, Query(gt=0, le=86400, description="longest wai
 DrainSeconds = Annotated[float | None, Query(ge=0, le=86400, description="how long running requests may go on")]
 
 
+_ON_ITS_WAY: dict[int | str, dict[str, Any]] = {
+    202: {"model": InstanceResource, "description": "it is not there yet"},
+}
+_LAUNCHING: dict[int | str, dict[str, Any]] = {
+    **_ON_ITS_WAY,
+    409: {"description": "the check refuses the launch; `report` says why"},
+    502: {"description": "the instance failed; `reason` and `last_lines` say why"},
+    504: {"description": "it could not be launched in `timeout_seconds`"},
+}
+
+
 def router(supervisor: Supervisor, *, drain_seconds: float) -> APIRouter:
     """Routes over the supervisor; `drain_seconds` is how long a stop waits where the caller says nothing."""
     routes = APIRouter(tags=["instances"])
 
-    @routes.post("/profiles/{profile_id}/start")
+    @routes.post("/profiles/{profile_id}/start", responses=_LAUNCHING)
     async def start(
         profile_id: str,
         response: Response,
@@ -40,7 +51,10 @@ def router(supervisor: Supervisor, *, drain_seconds: float) -> APIRouter:
             raise _not_launched(profile_id, timeout_seconds) from None
         return await _started(life, response, wait=wait, seconds=timeout_seconds, is_new=is_new)
 
-    @routes.post("/profiles/{profile_id}/stop")
+    @routes.post(
+        "/profiles/{profile_id}/stop",
+        responses={**_ON_ITS_WAY, 409: {"description": "there is nothing that could be stopped"}},
+    )
     async def stop(
         profile_id: str,
         response: Response,
@@ -55,7 +69,7 @@ def router(supervisor: Supervisor, *, drain_seconds: float) -> APIRouter:
         response.status_code = 200 if life.state.is_terminal else 202
         return InstanceResource.of(life.record())
 
-    @routes.post("/profiles/{profile_id}/restart")
+    @routes.post("/profiles/{profile_id}/restart", responses=_LAUNCHING)
     async def restart(
         profile_id: str,
         response: Response,

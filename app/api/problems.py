@@ -10,10 +10,13 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app import errors
 from app.access.key import KeyExists, KeyInvalid, KeyNeeded, KeyNotFound
 from app.errors import LaunchRefused, PacelineError
+from app.instances.residents import lacks_only_room
+from app.instances.restart import TRANSIENT_REASONS
 from app.proxy.asgi import Answer
 from app.proxy.delivery import RequestCancelled
 from app.proxy.endpoints import Dialect
@@ -109,11 +112,23 @@ def openai_answer(error: PacelineError) -> Answer:
     param = next((param for kind, param in _ENVELOPE_PARAM.items() if isinstance(error, kind)), None)
     envelope = _envelope(status, error.code, error.message, param)
     headers = [(b"content-type", b"application/json")]
-    if status in (429, 503):
+    if _stays(error):
+        # The libraries of OpenAI and Anthropic would ask twice more, and hide the reason meanwhile.
+        headers.append((b"x-should-retry", b"false"))
+    elif status in (429, 503):
         headers.append((b"retry-after", b"5"))
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     return Answer(status, headers, json.dumps({"error": envelope}).encode())
+
+
+def _stays(error: PacelineError) -> bool:
+    """Whether the same request meets the same error until somebody changes the profile, its files or the engine."""
+    if isinstance(error, LaunchRefused):
+        return not lacks_only_room(error.report)
+    if isinstance(error, errors.InstanceFailed):
+        return error.details.get("reason") not in TRANSIENT_REASONS
+    return isinstance(error, errors.EngineError)
 
 
 def relay_answer(error: PacelineError, dialect: Dialect) -> Answer:
@@ -130,8 +145,16 @@ def problem_response(status: int, body: Mapping[str, Any]) -> JSONResponse:
     """A problem+json answer; under /v1 clients expect the OpenAI envelope, whatever went wrong."""
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     if str(body["instance"]).startswith("/v1"):
-        return JSONResponse({"error": _envelope(status, body["code"], body["detail"])}, status, headers=headers)
-    return JSONResponse(jsonable_encoder(body), status, headers=headers, media_type="application/problem+json")
+        return _Ascii({"error": _envelope(status, body["code"], body["detail"])}, status, headers=headers)
+    return _Ascii(jsonable_encoder(body), status, headers=headers, media_type="application/problem+json")
+
+
+class _Ascii(JSONResponse):
+    """JSON that can repeat whatever was sent: half a surrogate pair, which JSON can name, is no UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return json.dumps(content).encode("ascii")
 
 
 def _envelope(status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
@@ -149,6 +172,8 @@ def install(app: FastAPI) -> None:
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - the class it is registered for
+        if (broken := error.errors()[0])["type"] == "json_invalid":
+            return unreadable(request, f"{broken['ctx']['error']} at character {broken['loc'][-1]}")
         problems = [
             {
                 "field": ".".join(str(part) for part in found["loc"][1:]) or found["loc"][0],
@@ -161,10 +186,21 @@ def install(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)  # noqa: S101 - the class it is registered for
+        # Whatever goes wrong while it reads a body is one thing to the framework.
+        if isinstance(error.__cause__, PacelineError):
+            return await named(request, error.__cause__)
+        if error.status_code == 400 and error.__cause__ is not None:
+            return unreadable(request, str(error.__cause__))
         code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
         response = problem_response(error.status_code, _plain(code, error.status_code, str(error.detail), request))
         response.headers.update(error.headers or {})
+        if error.status_code == 405:
+            # The framework names the methods of the first route that has this path.
+            response.headers["Allow"] = ", ".join(_methods(request))
         return response
+
+    def unreadable(request: Request, reason: str) -> JSONResponse:
+        return problem_response(*problem(errors.BodyInvalid(f"the body is not JSON: {reason}"), request.url.path))
 
     async def unforeseen(request: Request, error: Exception) -> JSONResponse:
         _log.error("unforeseen error on %s %s", request.method, request.url.path, exc_info=error)
@@ -175,6 +211,15 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(Exception, unforeseen)
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that some route takes at the path of this request."""
+    return [
+        method
+        for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 def _plain(code: str, status: int, detail: str, request: Request) -> dict[str, Any]:

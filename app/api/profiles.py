@@ -72,14 +72,18 @@ def router(catalog: ProfileCatalog, status_of: StatusOf) -> APIRouter:
         "",
         status_code=201,
         response_model=ProfileResource,
-        responses={409: {"description": "the id exists"}, 422: {"description": "fields that do not validate"}},
+        responses={
+            201: {"headers": _PLACE},
+            409: {"description": "the id exists"},
+            422: {"description": "fields that do not validate"},
+        },
         openapi_extra=_body(LaunchProfile),
     )
     async def create_profile(request: Request) -> Response:
         """Make a profile. Everything but `id` and `target.path` has a default."""
         return answer(await catalog.create(parse_profile(await read_json(request))), 201)
 
-    @routes.get("/{profile_id}", response_model=ProfileResource, responses=_NOT_FOUND)
+    @routes.get("/{profile_id}", response_model=ProfileResource, responses={200: {"headers": _TAG}, **_NOT_FOUND})
     async def read_profile(profile_id: str) -> Response:
         """One profile. Its ETag is its revision: it does not cover `status`."""
         return answer(catalog.get(profile_id))
@@ -87,7 +91,11 @@ def router(catalog: ProfileCatalog, status_of: StatusOf) -> APIRouter:
     @routes.put(
         "/{profile_id}",
         response_model=ProfileResource,
-        responses={201: {"model": ProfileResource, "description": "it was not there before"}, **_REFUSED},
+        responses={
+            200: {"headers": _TAG},
+            201: {"model": ProfileResource, "description": "it was not there before", "headers": _PLACE},
+            **_REFUSED,
+        },
         openapi_extra=_body(LaunchProfile),
     )
     async def write_profile(profile_id: str, request: Request, if_match: IfMatch = None) -> Response:
@@ -101,7 +109,7 @@ def router(catalog: ProfileCatalog, status_of: StatusOf) -> APIRouter:
     @routes.patch(
         "/{profile_id}",
         response_model=ProfileResource,
-        responses={**_NOT_FOUND, **_REFUSED},
+        responses={200: {"headers": _TAG}, **_NOT_FOUND, **_REFUSED},
         openapi_extra=_body(None),
     )
     async def change_profile(profile_id: str, request: Request, if_match: IfMatch = None) -> Response:
@@ -128,6 +136,8 @@ def router(catalog: ProfileCatalog, status_of: StatusOf) -> APIRouter:
     return routes
 
 
+_TAG = {"ETag": {"description": "the revision", "required": True, "schema": {"type": "string"}}}
+_PLACE = {**_TAG, "Location": {"description": "the profile's path", "required": True, "schema": {"type": "string"}}}
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "there is no such profile"}}
 _REFUSED: dict[int | str, dict[str, Any]] = {
     409: {"description": "a file owns the profile, or it runs"},

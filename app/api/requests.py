@@ -116,7 +116,9 @@ def router(database: Database, active: ActiveRequests) -> APIRouter:
             return Page(items=found[:limit])
         return await asyncio.to_thread(_page, database, chosen, limit, cursor)
 
-    @routes.post("/requests/{identifier}/cancel", status_code=202)
+    @routes.post(
+        "/requests/{identifier}/cancel", status_code=202, responses={409: {"description": "it has ended already"}}
+    )
     async def cancel_request(identifier: str) -> RequestResource:
         """End a request in flight: its client is told so, and the engine stops. 409 where it has ended already."""
         cancelled = active.cancel(identifier)

@@ -55,7 +55,7 @@ def router(database: Database, probe: EngineProbe, file_problems: Callable[[], S
         """The service lives."""
         return Health()
 
-    @routes.get("/ready")
+    @routes.get("/ready", responses={503: {"model": Ready, "description": "it cannot take work"}})
     async def ready(response: Response) -> Ready:
         """Whether it can take work: database writable, engine found. 503 otherwise."""
         database_says, engine_says = await asyncio.gather(_database(), _engine())

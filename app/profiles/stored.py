@@ -42,7 +42,8 @@ class ProfileRevision:
 def text_of(profile: LaunchProfile) -> str:
     """The profile as JSON text, the same for the same content. Raises ProfileInvalid for what JSON cannot say."""
     try:
-        json.dumps(profile.serving.set_parameters, allow_nan=False)  # document_of would write null for a NaN
+        # document_of would write null for a NaN, and something else for half a character.
+        json.dumps(profile.serving.set_parameters, allow_nan=False, ensure_ascii=False).encode()
         text = json.dumps(document_of(profile), sort_keys=True, ensure_ascii=False)
         text.encode()
     except (ValueError, TypeError, RecursionError) as failure:

@@ -99,6 +99,7 @@ def nested(depth: int) -> dict[str, Any]:
         ([], ""),
         ({"serving": {"set_parameters": {"temperature": float("nan")}}}, "serving.set_parameters"),
         ({"serving": {"set_parameters": {"stop": "\ud800"}}}, "serving.set_parameters"),
+        ({"serving": {"set_parameters": {"\ud800": "stop"}}}, "serving.set_parameters"),
         ({"serving": {"set_parameters": nested(300)}}, "serving.set_parameters"),
         ({"serving": {"set_parameters": nested(20_000)}}, ""),
     ],
