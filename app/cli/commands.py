@@ -190,6 +190,8 @@ def status(url: Url = None, as_json: AsJson = False) -> None:
     for problem in ready["profile_files"]:
         line = "" if problem["line"] is None else f":{problem['line']}"
         console.print(f"profile file {problem['file']}{line}: {problem['message']}", style="yellow", soft_wrap=True)
+    for finding in ready["findings"]:
+        console.print(f"{finding['rule']}: {finding['message']}", style="yellow", soft_wrap=True)
     if profiles:
         console.print(profiles_table(profiles, {instance["id"]: instance for instance in instances}))
     else:

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 from rich.table import Table
 
+from app.access.key_file import ensure_key_file
 from app.cli.options import AsJson, Url, open_client
 from app.cli.render import make_console
 
@@ -19,6 +21,7 @@ def keys_commands() -> typer.Typer:
     commands.command("list")(list_keys)
     commands.command("make")(make_key)
     commands.command("revoke")(revoke_key)
+    commands.command("file")(key_file)
     return commands
 
 
@@ -37,6 +40,7 @@ def list_keys(url: Url = None, as_json: AsJson = False) -> None:
 def make_key(
     name: Annotated[str, typer.Argument(help="what to call it: requests are recorded with it", show_default=False)],
     admin: Annotated[bool, typer.Option("--admin", help="may do everything; else inference only")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="may read /metrics and /health, and nothing else")] = False,
     profile: Annotated[
         list[str] | None,
         typer.Option("--profile", metavar="ID", help="may use this profile only; say it again for more"),
@@ -46,7 +50,10 @@ def make_key(
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print its secret, which is shown this once."""
-    wanted: dict[str, Any] = {"name": name, "kind": "admin" if admin else "inference", "profiles": profile or None}
+    if admin and metrics:
+        raise typer.BadParameter("a key is for everything or for metrics: leave --admin or --metrics out")
+    kind = "admin" if admin else "metrics" if metrics else "inference"
+    wanted: dict[str, Any] = {"name": name, "kind": kind, "profiles": profile or None}
     if days is not None:
         wanted["expires_at"] = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
     with open_client(url) as client:
@@ -70,17 +77,27 @@ def revoke_key(
     make_console().print(f"{name} is revoked", soft_wrap=True)
 
 
+def key_file(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="where the key goes", show_default=False)],
+    group: Annotated[bool, typer.Option("--group", help="the file's group may read it, too")] = False,
+) -> None:
+    """Put a new key into a file, for a setting that ends in KEY_FILE; one that is there already stays as it is."""
+    made = ensure_key_file(path, group_reads=group)
+    make_console(stderr=True).print(f"{path}: {'a new key' if made else 'there already'}", style="dim", soft_wrap=True)
+
+
 def keys_table(keys: Sequence[Mapping[str, Any]], now: datetime) -> Table:
     """Every key with what it may and until when; times are those of this machine."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("key", "may", "profiles", "expires", "last used"):
         table.add_column(column, overflow="fold")
     for key in keys:
-        may = "everything" if key["kind"] == "admin" else "inference"
+        is_admin, is_for_metrics = key["kind"] == "admin", key["kind"] == "metrics"
+        profiles = "all" if key["profiles"] is None else ", ".join(key["profiles"])
         table.add_row(
             key["name"],
-            may,
-            "all" if key["profiles"] is None else ", ".join(key["profiles"]),
+            "everything" if is_admin else key["kind"],
+            "-" if is_for_metrics else profiles,
             _expiry(key["expires_at"], now),
             _day(key["last_used_at"]) or "-",
         )

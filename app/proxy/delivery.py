@@ -13,7 +13,7 @@ from app.proxy.connection import Connection
 from app.proxy.endpoints import Dialect
 from app.proxy.headers import EVENT_STREAM_HEADERS, is_event_stream, response_headers
 from app.proxy.observer import Observation, Outcome
-from app.proxy.sse import event_of
+from app.proxy.sse import WholeLines, event_of
 
 # A comment, with which an engine keeps a stream alive: it comes also where nothing is computed any more.
 _PING = b":"
@@ -44,6 +44,7 @@ class Delivery:
         "_dialect",
         "_has_begun",
         "_is_events",
+        "_lines",
         "_observation",
         "_render_error",
         "_send",
@@ -67,6 +68,7 @@ class Delivery:
         self._dialect = dialect
         self._has_begun = False
         self._is_events = False
+        self._lines = WholeLines()
         self.headers: list[Header] = []
         self.client_gone = False
         self.outcome = Outcome.UPSTREAM_FAILED
@@ -83,8 +85,8 @@ class Delivery:
         await self._send({"type": "http.response.body", "body": b": waiting\n\n", "more_body": True})
 
     async def pass_on(self, answer: Connection, lease: Lease) -> None:
-        """The engine's bytes as they come."""
-        observation, send = self._observation, self._send
+        """The engine's bytes as they come; of events each line when it is whole."""
+        observation, send, lines = self._observation, self._send, self._lines
         is_events = is_event_stream(answer.headers)
         observation.answered(is_events=is_events)
         chunk = await answer.read()
@@ -101,10 +103,15 @@ class Delivery:
             observation.chunk(chunk)
             if not chunk.startswith(_PING):
                 lease.came_on()
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if is_events:
+                chunk = lines.feed(chunk)
+            if chunk:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
             chunk = await answer.read()
         if chunk:
             observation.chunk(chunk)
+            if is_events:
+                chunk = lines.feed(chunk)
         chunk += self._conclude(answer.status)
         await send({"type": "http.response.body", "body": chunk, "more_body": False})
         if self.client_gone:
@@ -191,19 +198,19 @@ class Delivery:
             raise AnswerCut from error
         conclusion = self._observation.conclude()
         self.report = conclusion.report
-        event = b""
+        last = self._lines.rest
         if conclusion.has_end_mark:
             self.outcome, self.error = Outcome.COMPLETED, None
         elif conclusion.report.error is not None:
             # The engine's own last word says more; only its end may be missing.
             self.outcome, self.error = Outcome.UPSTREAM_ERROR, _reported(conclusion.report.error)
-            event = b"" if conclusion.ends_between_events else b"\n\n"
+            last += b"" if self._lines.is_between_events and not last else b"\n\n"
         else:
-            event = self._error_event(error, conclusion.ends_between_events)
-        await self._send({"type": "http.response.body", "body": event, "more_body": False})
+            last = self._error_event(error)
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     def _conclude(self, status: int) -> bytes:
-        """Judge an answer that came to its end; returns the event to add where the end is none."""
+        """Judge an answer that came to its end; returns what is left to send: an error event where the end is none."""
         conclusion = self._observation.conclude()
         report = self.report = conclusion.report
         if status >= 400 or report.error is not None:
@@ -214,12 +221,12 @@ class Delivery:
         else:
             error = UpstreamFailed("the engine ended the stream before its end mark")
             self.error = error.message
-            return self._error_event(error, conclusion.ends_between_events)
-        return b""
+            return self._error_event(error)
+        return self._lines.rest
 
-    def _error_event(self, error: PacelineError, between_events: bool) -> bytes:
+    def _error_event(self, error: PacelineError) -> bytes:
         document = self._render_error(error, self._dialect).body
-        return (b"" if between_events else b"\n\n") + self._event_of(document)
+        return (b"" if self._lines.is_between_events else b"\n\n") + self._event_of(document)
 
     def _event_of(self, document: bytes) -> bytes:
         return event_of(document, b"error" if self._dialect is Dialect.ANTHROPIC else None)

@@ -21,6 +21,7 @@ from app.proxy.observer import Observation, Outcome
 from app.proxy.profile_rules import as_profile_wants
 from app.proxy.request import ClientGone, meaning_of, read_body
 from app.proxy.request_body import RequestBody
+from app.proxy.scrapes import EngineScraped, is_scrape
 from app.proxy.upstream import Call
 
 _log = logging.getLogger(__name__)
@@ -181,6 +182,8 @@ class Exchange:
         method = scope["method"]
         is_page = observation.endpoint is Endpoint.UPSTREAM and method != "POST"
         head = request_head(method, self._target, scope["headers"], upstream.api_key, body_bytes, is_page=is_page)
+        if is_page and is_scrape(self._target):
+            self._needs.publish(EngineScraped(lease.context.profile_id))
         self._call = self._needs.upstreams.call(upstream)
         if self._cancelled or self._delivery.client_gone:
             # It was given up in the very moment in which the hold was there.

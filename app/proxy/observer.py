@@ -121,7 +121,7 @@ class Observation:
             return self._conclude_stream(kept)
         answer = kept.joined() if kept is not None else b""
         report = self.format.of_answer(answer) if answer else EMPTY
-        return Conclusion(report, has_end_mark=False, is_complete=True, ends_between_events=True)
+        return Conclusion(report, has_end_mark=False, is_complete=True)
 
     def _conclude_stream(self, kept: KeptStream) -> "Conclusion":
         stream, form = kept.joined(), self.format
@@ -139,7 +139,6 @@ class Observation:
             report,
             has_end_mark=has_end_mark,
             is_complete=has_end_mark or has_reason or form.ends_unmarked or is_unread,
-            ends_between_events=is_between,
         )
 
     def finish(self, outcome: Outcome, error: str | None, report: EngineReport | None) -> RequestFinished:
@@ -182,7 +181,6 @@ class Conclusion:
     report: EngineReport
     has_end_mark: bool
     is_complete: bool
-    ends_between_events: bool
 
 
 def _cut(text: str | None, most: int) -> str | None:

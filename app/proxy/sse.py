@@ -13,6 +13,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _PROGRESS = b'"prompt_progress":'
 _ERROR = b'{"error"'
+_LINE_ENDS = (b"\n", b"\r")
+_BLANK_LINES = (b"\n\n", b"\r\n\r\n")
 # The engine writes null where it has nothing to say yet.
 _NO_DATA = frozenset((b"", b"null", DONE))
 
@@ -119,3 +121,35 @@ class OutputWatch:
             return False
         data = line[5:].strip()
         return data not in _NO_DATA and not data.startswith(_ERROR) and _PROGRESS not in data
+
+
+class WholeLines:
+    """Passes lines on when they are whole, so that a stream can be ended anywhere without half an event in it.
+
+    Clients fail on half an event where they would understand an error. `rest` is what waits for its end; a line over
+    the limit waits no more.
+    """
+
+    __slots__ = ("_last", "_most_bytes", "rest")
+
+    def __init__(self, most_bytes: int = 16 * 1024) -> None:
+        self._most_bytes = most_bytes
+        self._last = b""
+        self.rest = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What of it, and of what waits, is to be passed on now."""
+        if self.rest:
+            chunk, self.rest = self.rest + chunk, b""
+        if not chunk.endswith(_LINE_ENDS):
+            end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+            if len(chunk) - end <= self._most_bytes:
+                chunk, self.rest = chunk[:end], chunk[end:]
+        if chunk:
+            self._last = chunk
+        return chunk
+
+    @property
+    def is_between_events(self) -> bool:
+        """Whether what was passed on ends with a blank line, or is nothing."""
+        return not self._last or self._last.endswith(_BLANK_LINES)

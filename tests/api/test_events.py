@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from fixtures.lives import INSTANCE_ID, life
 from fixtures.no_requests import NoneActive
 from fixtures.opened_stream import OpenedStream, opened
+from msgspec import structs
 
 from app.api.event_feed import EventFeed, EventName
 from app.api.events import router
@@ -127,7 +128,7 @@ async def test_a_request_is_told_as_its_row_will_be(tmp_path: Path) -> None:
     happened = [
         finished(0),
         rejected(1),
-        finished(2, requested_model="half \ud83d", report=replace(DRAFTED, error="server_error")),
+        finished(2, requested_model="half \ud83d", report=structs.replace(DRAFTED, error="server_error")),
     ]
     async with stage.open() as stream:
         for event in happened:

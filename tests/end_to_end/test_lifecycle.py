@@ -135,7 +135,7 @@ def test_an_engine_behind_a_script_serves_and_ends_with_it(execs: bool, tiny: Ti
 def test_a_second_service_on_the_same_folder_does_not_start(tiny: TinyModels, tmp_path: Path) -> None:
     settings = settings_for(tmp_path, tiny.dense_target.parent)
     with running_service(settings):
-        second = create_app(settings)
+        second = create_app(settings).api
 
         async def start() -> None:
             async with second.router.lifespan_context(second):

@@ -1,10 +1,10 @@
 """What the series say after known events; read back from the exposition, as a scraper does."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from fakes.finished_requests import DRAFTED, PLAIN_CONTEXT, UNDRAFTED, finished, rejected
+from msgspec import structs
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -80,7 +80,7 @@ def test_requests_that_compute_nothing_are_counted_and_not_timed(
 def test_what_was_not_reported_is_not_observed(registry: MetricsRegistry, instruments: Instruments) -> None:
     instruments.on_request_finished(finished(report=UNDRAFTED, time_to_first_token_us=None, stream=False))
     instruments.on_request_finished(finished(1, report=EngineReport(generated_tokens=1, generation_us=0)))
-    instruments.on_request_finished(finished(2, report=replace(DRAFTED, accepted_tokens=None)))
+    instruments.on_request_finished(finished(2, report=structs.replace(DRAFTED, accepted_tokens=None)))
     instruments.on_request_finished(finished(3, report=EngineReport(), time_to_first_token_us=None))
     assert of(registry, "request_duration_seconds_count", profile="gemma") == 4
     assert of(registry, "request_time_to_first_token_seconds_count", profile="gemma") == 2

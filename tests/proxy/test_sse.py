@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proxy.event_reading import chunked_streams, data_of, streams
 
-from app.proxy.sse import OutputWatch, event_of, first_event, last_events
+from app.proxy.sse import OutputWatch, WholeLines, event_of, first_event, last_events
 
 STREAM = (
     b": warm\n\n"
@@ -137,3 +137,25 @@ def test_a_line_without_end_is_not_kept_for_ever() -> None:
     watch = OutputWatch(most_bytes=100)
     assert not watch.feed(b"data: " + b"x" * 90)
     assert watch.feed(b"x" * 10)
+
+
+@given(st.lists(st.text("ab\r\n: ", max_size=12).map(str.encode), max_size=12), st.integers(0, 6))
+def test_lines_are_passed_on_when_they_are_whole(chunks: list[bytes], most_bytes: int) -> None:
+    lines, passed = WholeLines(most_bytes), b""
+    for chunk in chunks:
+        piece = lines.feed(chunk)
+        assert len(lines.rest) <= most_bytes
+        assert not lines.rest or piece == b"" or piece.endswith((b"\n", b"\r"))
+        passed += piece
+    assert passed + lines.rest == b"".join(chunks)
+
+
+def test_half_a_line_waits_for_its_end() -> None:
+    lines = WholeLines()
+    assert lines.feed(b'data: {"a":1}\n\ndata: {"b') == b'data: {"a":1}\n\n'
+    assert lines.is_between_events
+    assert lines.rest == b'data: {"b'
+    assert lines.feed(b'":2}') == b""
+    assert lines.feed(b"\n") == b'data: {"b":2}\n'
+    assert not lines.is_between_events
+    assert lines.rest == b""
