@@ -11,6 +11,7 @@ import aiohttp
 import httpx
 import uvicorn
 
+from app.cli.http_protocol import HttpProtocol
 from app.errors import PacelineError
 from app.events import EventBus
 from app.identifiers import TimeOrderedIds
@@ -23,7 +24,7 @@ from app.proxy.headers import request_head
 from app.proxy.relay import Relay
 from app.proxy.request import read_body
 from app.proxy.upstream import Upstreams
-from bench.echo_engine import ANSWER
+from bench.answers import ANSWER
 
 App = Callable[[Scope, Receive, Send], object]
 _CONTEXT = LaunchContext("bench", 1, "bench", "0" * 16, "cpu", "none")
@@ -107,7 +108,7 @@ def relay(socket_path: str) -> App:
     def lend(_: str) -> Lease:
         return holds.take(upstream, _CONTEXT)
 
-    async def lend_later(profile_id: str) -> Lease:
+    async def lend_later(profile_id: str, _: str | None) -> Lease:
         return lend(profile_id)
 
     def render_error(error: PacelineError, _: Dialect) -> Answer:
@@ -150,7 +151,7 @@ if __name__ == "__main__":
         VARIANTS[sys.argv[1]](sys.argv[3]),
         port=int(sys.argv[2]),
         loop="uvloop",
-        http="httptools",
+        http=HttpProtocol,
         lifespan="off",
         access_log=False,
         log_level="warning",

@@ -11,10 +11,10 @@ Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 WATCH_CLIENT = "paceline.watch_client"
-"""Where a scope has, on our own server, a function that calls another when the client leaves.
+"""Where a scope has a function that calls another when the client leaves; our own server puts it there.
 
 It takes that other one, and gives one that ends the watch. ASGI has a message for this, which only a task of its own
-can wait for.
+could wait for, at a tenth of what a request costs.
 """
 
 

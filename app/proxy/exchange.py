@@ -193,15 +193,8 @@ class Exchange:
 
     def _watch_client(self) -> Callable[[], object]:
         """Notice when the client leaves; gives what ends the watch."""
-        watch: Callable[[Callable[[], None]], Callable[[], None]] | None = self._scope.get(WATCH_CLIENT)
-        if watch is not None:
-            return watch(self._client_left)
-        return asyncio.create_task(self._wait_for_departure()).cancel
-
-    async def _wait_for_departure(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._client_left()
+        watch: Callable[[Callable[[], None]], Callable[[], None]] = self._scope[WATCH_CLIENT]
+        return watch(self._client_left)
 
     def _client_left(self) -> None:
         self._delivery.client_gone = True

@@ -29,7 +29,7 @@ _CLOSING = frozenset((InstanceState.STOPPING, InstanceState.STOPPED, InstanceSta
 
 
 class Relay:
-    """Answers the inference endpoints; `takes` says which requests are its own.
+    """Answers the inference endpoints; `takes` says which requests are its own. Their scopes have WATCH_CLIENT.
 
     `names` maps ids and aliases of profiles to ids, `profile` gives the profile of an id, `candidates` what `auto` must
     know of some, `lease` a hold on a running instance of one or raises ProfileNotRunning, `lease_when_ready` waits for
