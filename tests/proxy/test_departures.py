@@ -18,7 +18,7 @@ from proxy.scripted_engine import (
 )
 
 from app.instances.state import InstanceState, InstanceStateChanged
-from app.proxy.asgi import Message
+from app.proxy.asgi import WATCH_CLIENT, Message
 from app.proxy.observer import Outcome
 
 STREAM_BODY = b'{"model":"small","stream":true}'
@@ -190,43 +190,35 @@ async def short_answer(_: EngineRequest, connection: EngineConnection) -> None:
     await connection.write(whole(b"{}"))
 
 
-async def test_a_client_that_leaves_while_the_last_bytes_wait_is_told_of() -> None:
-    last_bytes_wait = asyncio.Event()
-    left = asyncio.Event()
-    messages = iter([{"type": "http.request", "body": b'{"model":"small"}', "more_body": False}])
+async def one_request() -> Message:
+    return {"type": "http.request", "body": b'{"model":"small"}', "more_body": False}
 
-    async def receive() -> Message:
-        if message := next(messages, None):
-            return message
-        await within(last_bytes_wait.wait())
-        left.set()
-        return {"type": "http.disconnect"}
+
+async def test_a_client_that_leaves_while_the_last_bytes_wait_is_told_of() -> None:
+    watches: set[Callable[[], None]] = set()
+
+    def watch(tell: Callable[[], None]) -> Callable[[], None]:
+        watches.add(tell)
+        return lambda: watches.discard(tell)
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.body":
-            last_bytes_wait.set()
-            await within(left.wait())
+            (tell,) = watches
+            tell()
 
     async with stage(short_answer) as now:
-        await now.relay(dict(SCOPE), receive, send)
+        await now.relay({**SCOPE, WATCH_CLIENT: watch}, one_request, send)
         told = await now.next_told()
         assert (told.outcome, told.status_code) == (Outcome.CLIENT_GONE, 200)
+    assert not watches
 
 
 async def test_a_server_that_says_so_when_the_client_has_left_is_understood() -> None:
-    messages = iter([{"type": "http.request", "body": b'{"model":"small"}', "more_body": False}])
-
-    async def receive() -> Message:
-        if message := next(messages, None):
-            return message
-        await asyncio.Event().wait()
-        raise AssertionError
-
     async def send(message: Message) -> None:
         raise BrokenPipeError
 
     async with stage(short_answer) as now:
-        await now.relay(dict(SCOPE), receive, send)
+        await now.relay({**SCOPE, WATCH_CLIENT: lambda _: lambda: None}, one_request, send)
         assert (await now.next_told()).outcome == Outcome.CLIENT_GONE
 
 
