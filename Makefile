@@ -5,12 +5,14 @@ ARGS ?=
 
 bin := .venv/bin
 stamp := .venv/.installed
+peers := .venv/peers
+linters := .venv/linters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix run migrate bench engine
+.PHONY: help setup demo test check check-deploy fix run migrate bench bench-peers engine
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 	@echo "  PYTHON=python3.12 chooses the interpreter of setup; ARGS=... goes to what a target runs."
 
 setup: $(stamp) ## make .venv with everything for work on Paceline
@@ -28,6 +30,9 @@ check: $(stamp) ## lint, format, types, and whether tables and migrations agree
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && export PACELINE_DATA_DIR="$$folder" && \
 		unset PACELINE_DATABASE_URL && $(bin)/alembic upgrade head && $(bin)/alembic check
 
+check-deploy: $(stamp) $(linters)/.installed ## check the Dockerfile, compose files, unit and Prometheus' configuration
+	@LINTERS=$(linters)/bin PACELINE=$(CURDIR)/$(bin)/paceline deploy/check.sh
+
 fix: $(stamp) ## repair what lint and format can repair by themselves
 	$(bin)/ruff check --fix
 	$(bin)/ruff format
@@ -41,6 +46,9 @@ migrate: $(stamp) ## bring the database of the settings to the newest schema (th
 bench: $(stamp) ## measure what the relay, the planner and the recorder cost
 	@$(bin)/python -m bench $(ARGS)
 
+bench-peers: $(stamp) $(peers)/.installed ## the same for LiteLLM's proxy, which goes into an environment of its own
+	@$(bin)/python -m bench.peers $(peers)/bin/litellm
+
 engine: $(stamp) ## build the real llama-server once (7 minutes), for tests and for use
 	@PYTHON=$(bin)/python deploy/engine/build.sh
 
@@ -53,3 +61,15 @@ $(stamp): pyproject.toml constraints.txt
 	@# The build backend is in place, at its fixed version: nothing is fetched unseen for the build.
 	@$(bin)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]'
 	@touch $(stamp)
+
+$(peers)/.installed: bench/peers.txt | $(stamp)
+	@$(bin)/python -m venv --clear $(peers)
+	@echo "installing LiteLLM's proxy into $(peers) (750 MB) ..."
+	@$(peers)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r bench/peers.txt
+	@touch $@
+
+$(linters)/.installed: deploy/linters.txt | $(stamp)
+	@$(bin)/python -m venv --clear $(linters)
+	@echo "installing linters into $(linters) ..."
+	@$(linters)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r deploy/linters.txt
+	@touch $@

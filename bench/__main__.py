@@ -1,9 +1,9 @@
-"""`python -m bench [relay|idle|recorder|placement] [--quick] [--full] [--variants]`: costs, and how near plans are."""
+"""`python -m bench [relay|idle|recorder|rollups|placement] [OPTIONS]`: what costs what, and how near plans are."""
 
 import argparse
 import sys
 
-from bench import headers, idle, placement_accuracy, recorder, relay
+from bench import headers, idle, placement_accuracy, recorder, relay, rollups
 
 _ROWS, _ROWS_FULL, _ROWS_QUICK = 200_000, 1_000_000, 20_000
 
@@ -11,22 +11,27 @@ _ROWS, _ROWS_FULL, _ROWS_QUICK = 200_000, 1_000_000, 20_000
 def main() -> int:
     """Run what was asked for; 1 where a budget is exceeded or cannot be judged (never with --quick)."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="What costs what, and how near the plan is.")
-    parser.add_argument("what", nargs="?", choices=("relay", "idle", "recorder", "placement"), help="only this")
+    parts = ("relay", "idle", "recorder", "rollups", "placement")
+    parser.add_argument("what", nargs="?", choices=parts, help="only this")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="less load; fails on errors, not on budgets")
-    size.add_argument("--full", action="store_true", help=f"{_ROWS_FULL:,} rows for the recorder, else {_ROWS:,}")
+    size.add_argument("--full", action="store_true", help=f"{_ROWS_FULL:,} rows for recorder and roll-ups, else {_ROWS:,}")
     parser.add_argument("--variants", action="store_true", help="other HTTP clients and the relay alone as well")
+    parser.add_argument("--any-core", action="store_true", help="the scheduler places servers, engines and clients")
     asked = parser.parse_args()
     status = 0
     if asked.what in (None, "relay"):
-        status = relay.main(quick=asked.quick, variants=asked.variants)
+        status = relay.main(quick=asked.quick, variants=asked.variants, apart=not asked.any_core)
     if asked.what in (None, "idle"):
         status = idle.main(quick=asked.quick) or status
     if asked.what in (None, "recorder"):
         recorder.run(_ROWS_QUICK if asked.quick else _ROWS_FULL if asked.full else _ROWS)
+    if asked.what in (None, "rollups"):
+        over = rollups.run(_ROWS_QUICK if asked.quick else _ROWS_FULL if asked.full else _ROWS)
+        status = status if asked.quick else over or status
     if asked.what in (None, "placement"):
         placement_accuracy.run()
-        headers.run()
+        headers.run(quick=asked.quick)
     return status
 
 

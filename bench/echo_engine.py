@@ -1,9 +1,8 @@
-"""The cheapest engine there can be: answers unary requests at once, and streams events at a steady pace.
+"""The cheapest engine there can be: answers unary requests at once, and streams events as they are ordered.
 
 Run as `python -m bench.echo_engine --host SOCKET [--port PORT]`, it listens on the Unix socket and on the port. To the
 service it is a `llama-server`: it answers `--help`, `--version`, `--list-devices`, `/health` and `/slots`, takes every
-flag and looks at none but the address. A POST whose body has `"chunks"` and `"interval_ms"` gets a stream, any
-other gets one answer.
+flag and looks at none but the address. A POST gets the stream that `stream_order.py` finds in its body, or one answer.
 """
 
 import asyncio
@@ -11,28 +10,16 @@ import itertools
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
 import uvloop
 
-ANSWER = (
-    b'{"id":"chatcmpl-1","object":"chat.completion","model":"m","choices":[{"index":0,"finish_reason":"stop",'
-    b'"message":{"role":"assistant","content":"' + b"word " * 60 + b'"}}],'
-    b'"usage":{"prompt_tokens":28,"completion_tokens":64,"total_tokens":92},'
-    b'"timings":{"cache_n":0,"prompt_n":28,"prompt_ms":131.823,"predicted_n":64,"predicted_ms":1321.907,'
-    b'"draft_n":47,"draft_n_accepted":47}}'
-)
-EVENT = (
-    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m",'
-    b'"choices":[{"index":0,"finish_reason":null,"delta":{"content":" word"}}]}\n\n'
-)
-LAST = (
-    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"finish_reason":"stop",'
-    b'"delta":{}}],"timings":{"cache_n":0,"prompt_n":28,"prompt_ms":131.823,"predicted_n":64,'
-    b'"predicted_ms":1321.907}}\n\ndata: [DONE]\n\n'
-)
+from bench.answers import ANSWER, FIRST, WORDS, event, last_events
+from bench.stream_order import StreamOrder, order_of
+
 _JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _UNARY = _JSON_HEAD % len(ANSWER) + ANSWER
 _HEALTH = b'{"status":"ok"}'
@@ -41,11 +28,8 @@ _STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _HELP = _REPOSITORY / "tests" / "fixtures" / "help_11434.txt"
-_PACE = re.compile(rb'"chunks": ?(\d+), ?"interval_ms": ?(\d+)')
-
-
-def _chunked(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
+# A thousand streams may begin in the same moment.
+_BACKLOG = 4096
 
 
 class EchoEngine(asyncio.Protocol):
@@ -53,6 +37,17 @@ class EchoEngine(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._received = b""
         self._streams: set[asyncio.Task[None]] = set()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._may_write.set()
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -72,24 +67,41 @@ class EchoEngine(asyncio.Protocol):
             answer = _SLOTS if head.startswith(b"GET /slots") else _HEALTH
             self._transport.write(_JSON_HEAD % len(answer) + answer)
             return
-        pace = _PACE.search(body)
-        if pace is None:
+        order = order_of(body)
+        if order is None:
             self._transport.write(_UNARY)
             return
-        task = asyncio.get_running_loop().create_task(self._stream(int(pace[1]), int(pace[2]) / 1000))
+        task = asyncio.get_running_loop().create_task(self._stream(order))
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
 
-    async def _stream(self, chunks: int, interval_seconds: float) -> None:
+    async def _stream(self, order: StreamOrder) -> None:
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        self._transport.write(_STREAM_HEAD + _chunked(EVENT))
-        for number in range(1, chunks):
+        begun, interval_seconds = loop.time(), order.interval_ms / 1000
+        chunks = _chunks(order)
+        self._transport.write(_STREAM_HEAD + _chunked(FIRST) + next(chunks))
+        for number in range(1, order.chunks):
+            # Without an interval this only lets the loop write what there is: each event is a write of its own.
             await asyncio.sleep(begun + number * interval_seconds - loop.time())
+            await self._may_write.wait()
             if self._transport.is_closing():
                 return
-            self._transport.write(_chunked(EVENT))
-        self._transport.write(_chunked(LAST) + b"0\r\n\r\n")
+            self._transport.write(next(chunks))
+        self._transport.write(_chunked(last_events(with_usage=order.with_usage)) + b"0\r\n\r\n")
+
+
+def _chunks(order: StreamOrder) -> Iterator[bytes]:
+    """Endless; each is made when it is taken."""
+    if not order.is_stamped:
+        return itertools.cycle([_chunked(event(word, with_timings=order.with_timings)) for word in WORDS])
+    return (
+        _chunked(event(b" @%d" % (time.monotonic_ns() // 1000), with_timings=order.with_timings))
+        for _ in itertools.count()
+    )
+
+
+def _chunked(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def write_program(path: Path) -> None:
@@ -102,10 +114,13 @@ def write_program(path: Path) -> None:
 async def _serve(host: str, port: str | None) -> None:
     loop = asyncio.get_running_loop()
     on_socket = host.endswith(".sock")
+    # A server that nobody refers to may be collected, and listens no more.
+    servers = []
     if on_socket:
-        await loop.create_unix_server(EchoEngine, host)
+        servers.append(await loop.create_unix_server(EchoEngine, host, backlog=_BACKLOG))
     if port is not None:
-        await loop.create_server(EchoEngine, "127.0.0.1" if on_socket else host, int(port))
+        address = "127.0.0.1" if on_socket else host
+        servers.append(await loop.create_server(EchoEngine, address, int(port), backlog=_BACKLOG))
     await asyncio.Event().wait()
 
 

@@ -1,5 +1,6 @@
 """Processes that live for the length of a block, and the ports they listen on."""
 
+import resource
 import socket
 import subprocess
 import time
@@ -44,3 +45,14 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 
             time.sleep(0.05)
         else:
             return
+
+
+def allow_open_files(wanted: int) -> None:
+    """Let this process and the ones it starts open so many files. RuntimeError where the system's limit is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            raise RuntimeError(
+                f"{wanted} files must be open at a time, the hard limit is {hard}: raise it (ulimit -Hn)"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
