@@ -1,10 +1,13 @@
 """The connections to the engines: one pool per instance, reused while the engine keeps them open."""
 
 import asyncio
+import socket
 
 from app.errors import UpstreamFailed
 from app.instances.lease import Upstream
 from app.proxy.connection import Connection
+
+_FULL_PAUSE_SECONDS = 0.01
 
 
 class Pool:
@@ -99,7 +102,8 @@ class Upstreams:
         try:
             async with asyncio.timeout(self._connect_timeout_seconds):
                 if upstream.socket_path is not None:
-                    _, connection = await loop.create_unix_connection(make, upstream.socket_path)
+                    opened = await _opened(upstream.socket_path)
+                    _, connection = await loop.create_unix_connection(make, sock=opened)
                 else:
                     _, connection = await loop.create_connection(make, "127.0.0.1", upstream.port or 0)
         except (OSError, TimeoutError) as error:
@@ -194,6 +198,24 @@ class Call:
             else:
                 self._pool.idle.append(connection)
         self._upstreams.leave(self._pool, self._upstream.instance_id)
+
+
+async def _opened(socket_path: str) -> socket.socket:
+    """A socket that is connected. Waits while so many are about to be that the engine's queue of them is full."""
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        opened.setblocking(False)
+        while True:
+            try:
+                opened.connect(socket_path)
+            except BlockingIOError:
+                # Nothing tells when there is room again.
+                await asyncio.sleep(_FULL_PAUSE_SECONDS)
+            else:
+                return opened
+    except BaseException:
+        opened.close()
+        raise
 
 
 def _silent(seconds: float) -> UpstreamFailed:

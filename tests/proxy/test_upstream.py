@@ -2,10 +2,12 @@
 
 import asyncio
 import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 from proxy.engine_calls import HEAD, fetch, hello, until, upstream_of
-from proxy.scripted_engine import EngineConnection, EngineRequest, scripted_engine
+from proxy.scripted_engine import DEADLINE_SECONDS, EngineConnection, EngineRequest, scripted_engine
 
 from app.errors import UpstreamFailed
 from app.instances.lease import Upstream
@@ -28,6 +30,37 @@ async def test_an_engine_on_a_port() -> None:
         for _ in range(2):
             assert await fetch(upstreams, Upstream(7, "key", port=engine.port)) == (200, b"hello")
         assert len(engine.connections) == 1
+        upstreams.close()
+
+
+async def test_an_engine_whose_queue_of_connections_is_full_is_waited_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "engine.sock")
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listening.bind(path)
+        listening.listen(0)
+        waiting_count = 0
+        with suppress(BlockingIOError):
+            while True:
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(path)
+                waiting_count += 1
+        upstreams = Upstreams()
+        asked = asyncio.create_task(fetch(upstreams, Upstream(7, "key", socket_path=path)))
+        await asyncio.sleep(0)
+        assert not asked.done()
+
+        def serve() -> None:
+            listening.settimeout(DEADLINE_SECONDS)
+            for _ in range(waiting_count):
+                listening.accept()[0].close()
+            with listening.accept()[0] as accepted:
+                accepted.recv(65536)
+                accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+        await asyncio.to_thread(serve)
+        assert await asked == (200, b"hello")
         upstreams.close()
 
 
