@@ -105,7 +105,7 @@ def relay(socket_path: str) -> App:
     holds = Holds(time.monotonic, lambda: None)
     profile = parse_profile({"id": "bench", "target": {"path": "bench.gguf"}})
 
-    def lend(_: str) -> Lease:
+    def lend(_: str, is_look: bool = False) -> Lease:
         return holds.take(upstream, _CONTEXT)
 
     async def lend_later(profile_id: str, _: str | None) -> Lease:

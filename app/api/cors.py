@@ -7,7 +7,17 @@ from starlette.types import ASGIApp
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 # What clients find out from headers of ours.
-_READABLE = ("ETag", "Location", "Retry-After", "X-Request-Id", "X-Paceline-Profile", "X-Paceline-Instance")
+_READABLE = (
+    "ETag",
+    "Location",
+    "Request-Id",
+    "Retry-After",
+    "X-Paceline-Instance",
+    "X-Paceline-Profile",
+    "X-Paceline-Route",
+    "X-Request-Id",
+    "X-Should-Retry",
+)
 
 
 def allow_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

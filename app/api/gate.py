@@ -45,7 +45,10 @@ class Gate:
         except AccessDenied as refusal:
             client = scope.get("client")
             await asyncio.sleep(self._refusals.note(refusal, client[0] if client else ""))
-            await _refuse(refusal, scope, receive, send, is_relayed=is_relayed)
+            if is_relayed:
+                await self._relay.refuse(scope, send, refusal)
+            else:
+                await _refuse(refusal, scope, receive, send)
             return
         if is_relayed:
             if key is not None:
@@ -55,7 +58,7 @@ class Gate:
         try:
             _demand_small_body(scope)
         except BodyTooLarge as refusal:
-            await _refuse(refusal, scope, receive, send, is_relayed=False)
+            await _refuse(refusal, scope, receive, send)
             return
         await self._app(scope, _bounded(receive), send)
 
@@ -73,8 +76,8 @@ def _is_inference(scope: Scope, is_relayed: bool) -> bool:
     return path.startswith("/v1/") or (is_relayed and is_inference(scope))
 
 
-async def _refuse(refusal: PacelineError, scope: Scope, receive: Receive, send: Send, *, is_relayed: bool) -> None:
-    if is_relayed or scope["path"].startswith("/v1"):
+async def _refuse(refusal: PacelineError, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["path"].startswith("/v1"):
         await send_answer(send, relay_answer(refusal, dialect_of(scope["path"])))
     else:
         await problem_response(*problem(refusal, scope["path"]))(scope, receive, send)

@@ -7,6 +7,7 @@ The parser stops at the offer and loses the body, so the offer is taken out befo
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -18,6 +19,8 @@ _OFFER = re.compile(rb"\r\n(?:upgrade:(?![ \t]*websocket)|http2-settings:)[^\r\n
 _HEAD_END = b"\r\n\r\n"
 # The parser keeps a head that has not ended, however long it gets. What came in one piece with its beginning is free.
 _HEAD_MOST_BYTES = 64 * 1024
+# Requests that a client may send ahead while one of its own is answered; more are not read before that.
+_PIPELINED_MOST = 8
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -25,8 +28,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._watches: set[Callable[[], None]] = set()
+        self._watches: dict[Callable[[], None], RequestResponseCycle] = {}
         self._head_bytes: int | None = None
+        self._head_last = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
@@ -35,20 +39,25 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has left."""
         super().connection_lost(exc)
-        for tell in list(self._watches):
+        for tell, cycle in list(self._watches.items()):
+            # Of requests that were sent ahead it knows the last alone.
+            cycle.disconnected = True
             tell()
 
     def on_message_begin(self) -> None:
         """The head of a request begins."""
         super().on_message_begin()
-        self._head_bytes = 0
+        self._head_bytes, self._head_last = 0, b""
 
     def on_headers_complete(self) -> None:
         """A request begins."""
         self._head_bytes = None
         super().on_headers_complete()
+        if 0 < len(self.pipeline) <= _PIPELINED_MOST:
+            # Where nothing is read, nobody sees that the client of the request before has left.
+            self.flow.resume_reading()
         # It runs from the loop's next turn on, so it finds this.
-        self.scope[WATCH_CLIENT] = self._watch  # type: ignore[literal-required]
+        self.scope[WATCH_CLIENT] = partial(self._watch, self.cycle)  # type: ignore[literal-required]
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client; an offer is looked for only where a request begins."""
@@ -57,19 +66,22 @@ class HttpProtocol(HttpToolsProtocol):
             head, end, body = data.partition(_HEAD_END)
             data = _OFFER.sub(b"", head) + end + body
         if self._head_bytes is not None:
-            self._head_bytes += len(data)
+            # What follows the end is of the body; the end itself may be cut by two reads.
+            ends_at = (self._head_last + data).find(_HEAD_END)
+            self._head_bytes += len(data) if ends_at < 0 else ends_at
+            self._head_last = data[-3:]
             if self._head_bytes > _HEAD_MOST_BYTES:
                 self.send_400_response("The head of the request is too long.")
                 return
         super().data_received(data)
 
-    def _watch(self, tell: Callable[[], None]) -> Callable[[], None]:
+    def _watch(self, cycle: RequestResponseCycle, tell: Callable[[], None]) -> Callable[[], object]:
         if self.transport.is_closing():
             self.loop.call_soon(tell)
-        self._watches.add(tell)
+        self._watches[tell] = cycle
         # Of a long body the rest was not read until it was asked for, and nor would the end be.
         self.flow.resume_reading()
-        return lambda: self._watches.discard(tell)
+        return lambda: self._watches.pop(tell, None)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Nothing: it would tell the user to install what does not help."""

@@ -27,7 +27,8 @@ def serve(settings: Settings) -> None:
     """Serve until a signal ends it. Raises SettingsInvalid before anything is opened, and what stopped the start."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     # Its every request would be two lines, one of ours and one of the engine's.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for library in ("httpx", "httpcore"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     app = create_app(settings)
     watched = StartupWatch(app.asgi)
     # A terminal that closes is a reason to stop in order, too.
@@ -58,6 +59,8 @@ def _server_of(app: ASGIApp, settings: Settings, end_streams: Callable[[], None]
         http=HttpProtocol,
         ws="none",
         access_log=False,
+        # Whoever is on this machine could say to be somebody else, and try keys without being slowed.
+        proxy_headers=False,
         log_config=None,
         # Streams that outlast the drain are cut: their engines end then too.
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),

@@ -8,15 +8,17 @@ from app.llama_server.endpoints import EngineClient
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where an engine listens: a Unix socket (`socket_path`), or a loopback `port` where that cannot be.
+    """An engine, and where it listens: a Unix socket (`socket_path`), or a loopback `port` where that cannot be.
 
-    `api_key` is the random key of this launch; only the child and the relay know it.
+    `api_key` is the random key of this launch; only the child and the relay know it. `may_draft` where it was launched
+    with any method of speculation.
     """
 
     instance_id: int
     api_key: str = field(repr=False)
     socket_path: str | None = None
     port: int | None = None
+    may_draft: bool = False
 
     def client(self) -> EngineClient:
         """A client for questions to the engine; close it after use."""

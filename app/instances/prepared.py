@@ -26,10 +26,11 @@ class Prepared:
 def prepare(identifier: int, launch: Launch, address: ListenAddress, empty_folder: Path) -> Prepared:
     """Make a launch ready; its key is new each time."""
     api_key = secrets.token_urlsafe(32)
+    may_draft = bool(launch.profile.speculation.methods)
     return Prepared(
         argv=command_line(launch.engine, launch.flags, address),
         env=child_environment(os.environ, launch.profile.env, empty_folder=str(empty_folder), api_key=api_key),
-        upstream=Upstream(identifier, api_key, address.socket_path, address.port),
+        upstream=Upstream(identifier, api_key, address.socket_path, address.port, may_draft),
         context=LaunchContext(
             profile_id=launch.profile.id,
             revision=launch.revision,

@@ -35,14 +35,18 @@ class Roster:
         """The newest life of a profile."""
         return self._newest.get(profile_id)
 
-    def lease(self, profile_id: str) -> Lease:
+    def lease(self, profile_id: str, *, is_look: bool = False) -> Lease:
         """A hold on the newest life of a profile. Raises ProfileNotRunning unless that is ready."""
         life = self._newest.get(profile_id)
         if life is None:
             raise ProfileNotRunning(
                 f"profile {profile_id!r} is not running", profile=profile_id, state=InstanceState.STOPPED.value
             )
-        return life.lease()
+        return life.lease(is_look=is_look)
+
+    def queued(self, profile_id: str) -> int:
+        """How many requests wait for a profile, which may have no life yet."""
+        return self._queued(profile_id)
 
     async def next_release(self, profile_id: str) -> None:
         """Until a request of the newest life gives back its hold; at once where there is none."""

@@ -50,8 +50,8 @@ class Supervisor:
         self.roster = Roster(surroundings.logs_dir, lambda profile_id: self._demand.queued(profile_id))  # noqa: PLW0108 - it comes later
         # Planning and registering happen under one lock: a launch is planned against what the one before it took.
         self._launching = asyncio.Lock()
-        self._wishes = Wishes()
-        self._restarts = Restarts(self.roster, self._wishes)
+        self._wishes = Wishes(publish)
+        self._restarts = Restarts(self.roster, self._wishes, publish)
         self._turns = Turns(surroundings.yield_after_seconds)
         self._lives = Lives(
             surroundings,
@@ -118,14 +118,19 @@ class Supervisor:
 
     # To lend.
 
-    def lease(self, profile_id: str) -> Lease:
+    def lease(self, profile_id: str, is_look: bool = False) -> Lease:
         """A hold on the profile's instance for one request. Raises ProfileNotRunning, or ProfileBusy.
 
-        Who waits comes first.
+        Who waits comes first. A look takes no turn of anybody, and needs none.
         """
-        if self._demand.queued(profile_id) and (life := self.roster.newest(profile_id)) and life.takes_requests:
+        if (
+            not is_look
+            and self._demand.queued(profile_id)
+            and (life := self.roster.newest(profile_id))
+            and life.takes_requests
+        ):
             raise ProfileBusy(f"requests wait for their turn with profile {profile_id!r}")
-        return self.roster.lease(profile_id)
+        return self.roster.lease(profile_id, is_look=is_look)
 
     async def lease_when_ready(self, profile_id: str, caller: str | None) -> Lease:
         """The same, waiting in a bounded queue for a profile that is busy or has to be started first.

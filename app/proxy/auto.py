@@ -6,6 +6,7 @@ recorded. A category with few requests says little, so its speed is drawn toward
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from app.errors import NoProfileFits
@@ -16,6 +17,25 @@ AUTO: Final = "auto"
 _PRIOR_REQUESTS: Final = 10.0
 # Seldom does a token take fewer bytes of a request: an estimate on the safe side for what fits into a context.
 BYTES_PER_TOKEN: Final = 3.0
+
+
+class Purpose(StrEnum):
+    """What a server does: with the flags for vectors llama-server does nothing else."""
+
+    GENERATION = "generation"
+    EMBEDDINGS = "embeddings"
+    RANKING = "ranking"
+
+
+_EMBEDDING_FLAGS: Final = frozenset({"--embedding", "--embeddings"})
+_RANKING_FLAGS: Final = frozenset({"--rerank", "--reranking"})
+
+
+def purpose_of(flags: Sequence[str]) -> Purpose:
+    """What a server with these flags does."""
+    if not _RANKING_FLAGS.isdisjoint(flags):
+        return Purpose.RANKING
+    return Purpose.GENERATION if _EMBEDDING_FLAGS.isdisjoint(flags) else Purpose.EMBEDDINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +56,15 @@ class Speed:
 class Candidate:
     """A profile that may be chosen. `context_per_slot` is None where it is not known before a launch.
 
-    `is_blocked` where a start would be refused because it failed before; `makes_vectors` where it was set up for
-    embeddings or ranking, and not to generate.
+    `is_blocked` where a start would be refused because it failed before; `purpose` is the one that it was set up for.
     """
 
     profile_id: str
     is_ready: bool
     is_blocked: bool = False
     context_per_slot: int | None = None
-    takes_images: bool = False
-    makes_vectors: bool = False
+    has_projector: bool = False
+    purpose: Purpose = Purpose.GENERATION
     overall: Speed = Speed()
     by_category: Mapping[Category, Speed] = field(default_factory=dict)
 
@@ -57,7 +76,8 @@ class Wanted:
     category: Category
     tokens: int = 0
     has_images: bool = False
-    wants_vectors: bool = False
+    has_sound: bool = False
+    purpose: Purpose = Purpose.GENERATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +120,10 @@ def estimated_rate(category: Category, candidate: Candidate) -> float | None:
 def _lacks(wanted: Wanted, candidate: Candidate) -> str | None:
     if candidate.is_blocked:
         return "it does not start"
-    if wanted.wants_vectors != candidate.makes_vectors:
-        return "it makes no vectors" if wanted.wants_vectors else "it makes vectors only"
-    if wanted.has_images and not candidate.takes_images:
-        return "it has no projector for images"
+    if wanted.purpose is not candidate.purpose:
+        return f"it is for {candidate.purpose.value}, not for {wanted.purpose.value}"
+    if (wanted.has_images or wanted.has_sound) and not candidate.has_projector:
+        return "it has no projector for images and sound"
     if candidate.context_per_slot is not None and wanted.tokens > candidate.context_per_slot:
         return f"its context of {candidate.context_per_slot} tokens is too short for about {wanted.tokens}"
     return None

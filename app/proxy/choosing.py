@@ -1,24 +1,25 @@
 """Which profile a request goes to: the one that it names, or for `auto` the one that suits it. Pure."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from app.errors import BodyInvalid
-from app.proxy.auto import AUTO, BYTES_PER_TOKEN, Candidate, Choice, Wanted, choose_auto
+from app.proxy.auto import AUTO, BYTES_PER_TOKEN, Candidate, Choice, Purpose, Wanted, choose_auto
 from app.proxy.caller import Caller
 from app.proxy.categories import Category
 from app.proxy.endpoints import Endpoint
 from app.proxy.request_body import RequestBody
 from app.proxy.routing import choose_profile, permitted_names, route_reason
 
-_VECTORS = frozenset({Endpoint.EMBEDDINGS, Endpoint.RERANK})
+_PURPOSES = {Endpoint.EMBEDDINGS: Purpose.EMBEDDINGS, Endpoint.RERANK: Purpose.RANKING}
 _IMAGE_MARKS = (b'"image_url"', b'"input_image"', b'"type":"image"', b'"type": "image"')
+_SOUND_MARKS = (b'"input_audio"',)
 # A picture is long as text and short as tokens: what it takes is not guessed from its bytes.
-_IMAGE_TOKENS = 1024
-
-
-_LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
+_MEDIA = re.compile(rb"[A-Za-z0-9+/_-]{1000,}")
+_MEDIA_TOKENS = 1024
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 _limit_decoder = msgspec.json.Decoder(int | None)
 
 
@@ -43,12 +44,18 @@ def choose(
 def wanted_by(endpoint: Endpoint, category: str | None, body: RequestBody) -> Wanted:
     """What a request needs, as far as its body tells without reading all of it."""
     has_images = any(mark in body.data for mark in _IMAGE_MARKS)
-    prompt_tokens = _IMAGE_TOKENS if has_images else int(len(body.data) / BYTES_PER_TOKEN)
+    has_sound = any(mark in body.data for mark in _SOUND_MARKS)
+    text_bytes, media_tokens = len(body.data), 0
+    if has_images or has_sound:
+        for media in _MEDIA.finditer(body.data):
+            text_bytes -= media.end() - media.start()
+        media_tokens = _MEDIA_TOKENS
     return Wanted(
         category=Category(category) if category else Category.OTHER,
-        tokens=prompt_tokens + _answer_tokens(body),
+        tokens=int(text_bytes / BYTES_PER_TOKEN) + media_tokens + _answer_tokens(body),
         has_images=has_images,
-        wants_vectors=endpoint in _VECTORS,
+        has_sound=has_sound,
+        purpose=_PURPOSES.get(endpoint, Purpose.GENERATION),
     )
 
 

@@ -17,6 +17,8 @@ _MOST_HEADER_BYTES = 256 * 1024
 _STATUSES = range(100, 600)
 _WITHOUT_BODY = frozenset((204, 304))
 _SMALL_BODY_BYTES = 64 * 1024
+# A connection that was closed before a request is found to be within moments of its sending.
+_STALE_SECONDS = 0.5
 
 
 class Connection(asyncio.Protocol):
@@ -40,6 +42,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
         self.lost = False
+        self._ended_after = 0.0
         self.closed_by_engine = False
         self._head_only = False
         self._have_head = False
@@ -55,6 +58,7 @@ class Connection(asyncio.Protocol):
         self.last_heard = self._loop.time()
         if self.lost or self._transport.is_closing():
             self.closed_by_engine = True
+            self._ended_after = 0.0
             self._fail(UpstreamFailed("the engine closed the connection"))
         elif len(body) <= _SMALL_BODY_BYTES:
             self._transport.write(head + body)
@@ -92,8 +96,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def died_unanswered(self) -> bool:
-        """Whether the engine closed the connection before it sent a byte of this answer."""
-        return self.closed_by_engine and not self._answered
+        """Whether the engine closed the connection before it sent a byte of this answer, and as soon as it was asked:
+        one that takes its time has begun to compute.
+        """
+        return self.closed_by_engine and not self._answered and self._ended_after <= _STALE_SECONDS
 
     def silent_seconds(self, now: float) -> float:
         """For how long the engine has sent nothing although it is its turn; 0 when it is not."""
@@ -266,5 +272,6 @@ class Connection(asyncio.Protocol):
             self._complete(reusable=False)
         else:
             self.closed_by_engine = True
+            self._ended_after = self._loop.time() - self.last_heard
             where = "in the middle of its answer" if self._answered else "before it answered"
             self._fail(UpstreamFailed(f"the engine closed the connection {where}"))

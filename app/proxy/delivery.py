@@ -7,10 +7,10 @@ from app.instances.lease import Lease
 from app.llama_server.timings import EngineReport
 from app.proxy.asgi import Answer, AnswerCut, Header, Send, send_answer
 from app.proxy.assembly.assembly import Assembly
-from app.proxy.assembly.outcome import Assembled, EngineRefused, NotUnderstood
+from app.proxy.assembly.outcome import Assembled, EngineRefused
 from app.proxy.assembly.split import EventSplitter
 from app.proxy.connection import Connection
-from app.proxy.endpoints import Dialect
+from app.proxy.endpoints import Dialect, Endpoint
 from app.proxy.headers import EVENT_STREAM_HEADERS, is_event_stream, response_headers
 from app.proxy.observer import Observation, Outcome
 from app.proxy.sse import WholeLines, event_of
@@ -30,6 +30,10 @@ class Unforeseen(RequestError):
     """The service itself made a mistake."""
 
     code = "internal-error"
+
+
+class StreamNotUnderstood(Exception):
+    """An engine's stream holds what no answer can be made of; the client has been told nothing yet."""
 
 
 class Delivery:
@@ -129,8 +133,8 @@ class Delivery:
         self._conclude(answer.status)
         await self._send({"type": "http.response.body", "body": self._event_of(whole), "more_body": False})
 
-    async def put_together(self, answer: Connection, lease: Lease) -> None:
-        """The engine's events as the one answer that the client asked for.
+    async def put_together(self, answer: Connection, lease: Lease, endpoint: Endpoint) -> None:
+        """The engine's events as the one answer that the client asked for. Raises StreamNotUnderstood.
 
         Asked for a stream, the engine notices at once when this connection closes, also while it serves others.
         """
@@ -139,7 +143,7 @@ class Delivery:
             return
         observation = self._observation
         observation.answered(is_events=True)
-        splitter, assembly = EventSplitter(), Assembly(observation.endpoint)
+        splitter, assembly = EventSplitter(), Assembly(endpoint)
         while True:
             try:
                 chunk = await answer.read()
@@ -152,6 +156,8 @@ class Delivery:
                 lease.came_on()
             for payload in splitter.feed(chunk):
                 assembly.feed(payload)
+            if assembly.riddle is not None:
+                raise StreamNotUnderstood(assembly.riddle)
             if answer.at_end:
                 break
         self._conclude(answer.status)
@@ -160,8 +166,6 @@ class Delivery:
                 status = answer.status
             case EngineRefused(status=status, body=body):
                 pass
-            case NotUnderstood(reason=reason):
-                raise UpstreamFailed(reason)
             case _:
                 raise UpstreamFailed(self.error or "the engine's stream holds no whole answer")
         headers = [pair for pair in response_headers(answer.headers, self.headers, is_stream=False) if _is_kept(pair)]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from app.errors import PacelineError, ProfileNotRunning
+from app.errors import BodyTooLarge, PacelineError, ProfileNotRunning
 from app.identifiers import id_text
 from app.instances.lease import Lease
 from app.proxy.asgi import WATCH_CLIENT, Header, Receive, Scope, Send
@@ -12,12 +12,13 @@ from app.proxy.assembly.body import can_assemble, streaming_body
 from app.proxy.caller import caller_of
 from app.proxy.categories import category_of
 from app.proxy.choosing import choose, wanted_by
-from app.proxy.delivery import Delivery, RequestCancelled, Unforeseen
-from app.proxy.endpoints import COMPUTING, Dialect, Endpoint, dialect_of, is_look
-from app.proxy.headers import client_request_id, declared_bytes, request_head
+from app.proxy.connection import Connection
+from app.proxy.delivery import Delivery, RequestCancelled, StreamNotUnderstood, Unforeseen
+from app.proxy.endpoints import COMPUTING, Endpoint, dialect_of, is_look
+from app.proxy.headers import declared_bytes, header, request_head
 from app.proxy.lease_wait import LeaseWait
 from app.proxy.needs import ExchangeNeeds
-from app.proxy.observer import Observation, Outcome
+from app.proxy.observer import Observation, Outcome, identify
 from app.proxy.profile_rules import as_profile_wants
 from app.proxy.request import ClientGone, meaning_of, read_body
 from app.proxy.request_body import RequestBody
@@ -36,8 +37,11 @@ class Exchange:
         "_call",
         "_cancelled",
         "_delivery",
+        "_endpoint",
+        "_is_cut_reading",
         "_lease",
         "_needs",
+        "_reading",
         "_receive",
         "_scope",
         "_target",
@@ -59,9 +63,12 @@ class Exchange:
         self._receive = receive
         self._delivery = Delivery(send, observation, needs.render_error, dialect_of(scope["path"]))
         self._target = b""
+        self._endpoint = observation.endpoint
         self._call: Call | None = None
         self._lease: Lease | None = None
         self._waiting: LeaseWait | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._is_cut_reading = False
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -74,6 +81,9 @@ class Exchange:
             self._call.abort(reason)
         elif self._waiting is not None:
             self._waiting.cancel()
+        elif self._reading is not None:
+            self._is_cut_reading = True
+            self._reading.cancel()
 
     async def run(self) -> None:
         """Serve the request. Whatever happens, the lease is given back and the request is told of once."""
@@ -89,11 +99,10 @@ class Exchange:
         except PacelineError as error:
             await delivery.fail(error)
         except asyncio.CancelledError:
-            delivery.outcome, delivery.error = Outcome.CANCELLED, "the service stopped"
-            raise
-        except OSError:
-            # ASGI servers may say so when they are asked to send to a client that has left.
-            delivery.outcome = delivery.left_early()
+            if not self._is_cut_reading:
+                delivery.outcome, delivery.error = Outcome.CANCELLED, "the service stopped"
+                raise
+            await delivery.fail(_cancelled())
         except Exception as error:
             _log.exception("unforeseen error on %s %s", self._scope["method"], self._scope["path"])
             await delivery.fail(Unforeseen("an error that was not foreseen; the service's log has it"))
@@ -102,8 +111,7 @@ class Exchange:
             # Nothing here may await: when the client has left, an await would be cancelled.
             if end_watch is not None:
                 end_watch()
-            if self._call is not None:
-                self._call.close()
+            self._end_call()
             if self._lease is not None:
                 self._lease.release(has_failed=delivery.outcome is Outcome.UPSTREAM_FAILED)
             self._needs.publish(self.observation.finish(delivery.outcome, delivery.error, delivery.report))
@@ -113,41 +121,49 @@ class Exchange:
         observation, scope, needs = self.observation, self._scope, self._needs
         headers: list[Header] = scope["headers"]
         told = self._delivery.headers
-        observation.client_request_id = client_request_id(headers)
-        shown_id = observation.client_request_id or id_text(observation.request_id)
-        told.append((b"x-request-id", shown_id.encode()))
-        if dialect_of(scope["path"]) is Dialect.ANTHROPIC:
-            told.append((b"request-id", shown_id.encode()))  # where its clients look
-        body = RequestBody(await read_body(self._receive, declared_bytes(headers), needs.max_body_bytes))
+        told.extend(identify(observation, headers, dialect_of(scope["path"])))
+        body = RequestBody(await self._receive_body(headers))
         names = needs.names()
         meant = meaning_of(scope, body, names)
         asked, self._target, observation.format = meant.asked, meant.target, meant.format
+        self._endpoint = meant.endpoint
         observation.requested_model = asked.model
         observation.stream = asked.stream
-        if observation.endpoint in COMPUTING:
+        if meant.endpoint in COMPUTING:
             observation.category = category_of(headers, body)
         choice = choose(
             asked.model,
             names,
             caller_of(scope),
             needs.candidates,
-            lambda: wanted_by(observation.endpoint, observation.category, body),
+            lambda: wanted_by(meant.endpoint, observation.category, body),
         )
         profile_id = observation.profile_id = choice.profile_id
         observation.route_reason = choice.reason
         told.append((b"x-paceline-profile", profile_id.encode()))
         if choice.is_auto:
             told.append((b"x-paceline-route", choice.detail.encode()))
-        if self._cancelled:
-            raise _cancelled()
         return profile_id, body
+
+    async def _receive_body(self, headers: list[Header]) -> bytes:
+        self._reading = asyncio.current_task()
+        try:
+            return await read_body(self._receive, declared_bytes(headers), self._needs.max_body_bytes)
+        except BodyTooLarge:
+            if header(headers, b"expect") is not None:
+                # What it waits to be told to send must not be taken for its next request, should it never send it.
+                self._delivery.headers.append((b"connection", b"close"))
+            raise
+        finally:
+            self._reading = None
 
     async def _hold(self, profile_id: str) -> Lease:
         """A hold on the profile's instance; waits in its queue where it does not run, unless it is asked for a look."""
+        looks = is_look(self._scope["method"], self._target)
         try:
-            return self._needs.lease(profile_id)
+            return self._needs.lease(profile_id, looks)
         except ProfileNotRunning:
-            if is_look(self._scope["method"], self._target):
+            if looks:
                 raise
         self._waiting = LeaseWait(self._needs.lease_when_ready(profile_id, caller_of(self._scope).name))
         signs = self._needs.sign_of_life_seconds if self.observation.stream else None
@@ -159,26 +175,38 @@ class Exchange:
 
     async def _ask(self, lease: Lease, body: RequestBody) -> None:
         """Send the request, and see its answer to the client."""
-        observation, method = self.observation, self._scope["method"]
-        if observation.endpoint in COMPUTING:
+        observation, delivery, upstream = self.observation, self._delivery, lease.upstream
+        observation.instance_id, observation.context = upstream.instance_id, lease.context
+        delivery.headers.append((b"x-paceline-instance", id_text(upstream.instance_id).encode()))
+        if self._endpoint in COMPUTING:
             profile = self._needs.profile(lease.context.profile_id)
-            body = as_profile_wants(profile, lease.context, body)
-        is_assembled = not observation.stream and can_assemble(observation.endpoint, body)
-        data = streaming_body(body) if is_assembled else body.data
+            body = as_profile_wants(profile, body, may_draft=upstream.may_draft)
+        odd = self._needs.not_understood
+        if not observation.stream and upstream.instance_id not in odd and can_assemble(self._endpoint, body):
+            try:
+                await delivery.put_together(await self._send(lease, streaming_body(body)), lease, self._endpoint)
+                return
+            except StreamNotUnderstood as riddle:
+                # The client has got nothing yet; this engine is asked for no such stream again.
+                _log.warning("profile %s: answers come in one piece from now on: %s", observation.profile_id, riddle)
+                odd.add(upstream.instance_id)
+                self._end_call()
+        await delivery.pass_on(await self._send(lease, body.data), lease)
+
+    async def _send(self, lease: Lease, data: bytes) -> Connection:
+        """The engine's answer, from its first bytes on."""
         call, head = self._prepare(lease, len(data))
-        answer = await call.start(head, data, head_only=method == "HEAD")
+        answer = await call.start(head, data, head_only=self._scope["method"] == "HEAD")
         lease.answered()
-        if is_assembled:
-            await self._delivery.put_together(answer, lease)
-        else:
-            await self._delivery.pass_on(answer, lease)
+        return answer
+
+    def _end_call(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.close()
 
     def _prepare(self, lease: Lease, body_bytes: int) -> tuple[Call, bytes]:
-        observation, scope = self.observation, self._scope
-        upstream = lease.upstream
-        observation.instance_id = upstream.instance_id
-        observation.context = lease.context
-        self._delivery.headers.append((b"x-paceline-instance", id_text(upstream.instance_id).encode()))
+        observation, scope, upstream = self.observation, self._scope, lease.upstream
         method = scope["method"]
         is_page = observation.endpoint is Endpoint.UPSTREAM and method != "POST"
         head = request_head(method, self._target, scope["headers"], upstream.api_key, body_bytes, is_page=is_page)

@@ -1,7 +1,7 @@
 """What every exchange is given."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.errors import PacelineError
 from app.events import Event
@@ -15,15 +15,19 @@ from app.proxy.upstream import Upstreams
 
 @dataclass(frozen=True, slots=True)
 class ExchangeNeeds:
-    """What every exchange is given by the relay; its constructor says what each of them is."""
+    """What every exchange is given by the relay; its constructor says what each of them is.
+
+    `not_understood` are the instances of whose streams no answers are put together any more.
+    """
 
     names: Callable[[], Mapping[str, str]]
     profile: Callable[[str], LaunchProfile]
     candidates: Callable[[Collection[str]], Sequence[Candidate]]
-    lease: Callable[[str], Lease]
+    lease: Callable[[str, bool], Lease]
     lease_when_ready: Callable[[str, str | None], Awaitable[Lease]]
     publish: Callable[[Event], None]
     render_error: Callable[[PacelineError, Dialect], Answer]
     upstreams: Upstreams
     max_body_bytes: int
     sign_of_life_seconds: float | None
+    not_understood: set[int] = field(default_factory=set)

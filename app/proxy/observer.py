@@ -1,17 +1,20 @@
 """What is told of each relayed request, and how it is found out without touching the bytes that pass."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
 from app.events import Event
+from app.identifiers import id_text
 from app.instances.lease import LaunchContext
 from app.llama_server.answer_formats import DONE, AnswerFormat
 from app.llama_server.timings import EMPTY, EngineReport
-from app.proxy.endpoints import Endpoint
+from app.proxy.asgi import Header
+from app.proxy.endpoints import Dialect, Endpoint
+from app.proxy.headers import client_request_id
 from app.proxy.kept import KeptAnswer, KeptStream
 from app.proxy.sse import OutputWatch, first_event, last_events
 
@@ -104,7 +107,7 @@ class Observation:
             self._watch = OutputWatch(self.format.output_mark)
         else:
             self._kept = KeptAnswer(self.format.answer_bytes, suffices=self.format.beginning_suffices)
-            self._watch = None
+            self._watch = self.time_to_first_token_us = None
 
     def chunk(self, data: bytes) -> None:
         """These bytes of the answer pass now."""
@@ -168,6 +171,16 @@ class Observation:
 
     def _since_arrival_us(self) -> int:
         return round((self.clock() - self._arrived) * 1_000_000)
+
+
+def identify(observation: Observation, headers: Sequence[Header], dialect: Dialect) -> Sequence[Header]:
+    """Take the client's own id of its request, if it has one; the headers that tell it the id by which it is known."""
+    observation.client_request_id = client_request_id(headers)
+    shown = (observation.client_request_id or id_text(observation.request_id)).encode()
+    told = [(b"x-request-id", shown)]
+    if dialect is Dialect.ANTHROPIC:
+        told.append((b"request-id", shown))  # where its clients look
+    return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from app.errors import ModelUnknown, PacelineError
+from app.errors import AccessDenied, ModelUnknown, PacelineError
 from app.events import Event
 from app.identifiers import TimeOrderedIds, id_text
 from app.instances.lease import Lease
@@ -14,12 +14,13 @@ from app.profiles.profile import LaunchProfile
 from app.proxy.asgi import Answer, Receive, Scope, Send, send_answer
 from app.proxy.auto import Candidate
 from app.proxy.caller import caller_of
-from app.proxy.endpoints import UPSTREAM_PREFIX, Dialect, route_of
+from app.proxy.delivery import Delivery
+from app.proxy.endpoints import UPSTREAM_PREFIX, Dialect, dialect_of, route_of
 from app.proxy.exchange import Exchange
 from app.proxy.headers import client_request_id
 from app.proxy.model_list import shown_models
 from app.proxy.needs import ExchangeNeeds
-from app.proxy.observer import Observation
+from app.proxy.observer import Observation, identify
 from app.proxy.passage import page_redirect
 from app.proxy.upstream import Upstreams
 
@@ -32,9 +33,9 @@ class Relay:
     """Answers the inference endpoints; `takes` says which requests are its own. Their scopes have WATCH_CLIENT.
 
     `names` maps ids and aliases of profiles to ids, `profile` gives the profile of an id, `candidates` what `auto` must
-    know of some, `lease` a hold on a running instance of one or raises ProfileNotRunning, `lease_when_ready` waits for
-    one among those of a caller's name; a stream that has waited for `sign_of_life_seconds` gets comment lines from then
-    on (None: it does not).
+    know of some, `lease` a hold on a running instance of one (for a look only, if so told) or raises ProfileNotRunning,
+    `lease_when_ready` waits for one among those of a caller's name; a stream that has waited for `sign_of_life_seconds`
+    gets comment lines from then on (None: it does not).
     `render_error` makes the answer of a named error, `models` lists what GET /v1/models shows.
     """
 
@@ -44,14 +45,14 @@ class Relay:
         names: Callable[[], Mapping[str, str]],
         profile: Callable[[str], LaunchProfile],
         candidates: Callable[[Collection[str]], Sequence[Candidate]],
-        lease: Callable[[str], Lease],
+        lease: Callable[[str, bool], Lease],
         lease_when_ready: Callable[[str, str | None], Awaitable[Lease]],
         models: Callable[[], Sequence[Mapping[str, Any]]],
         publish: Callable[[Event], None],
         render_error: Callable[[PacelineError, Dialect], Answer],
         upstreams: Upstreams,
         ids: TimeOrderedIds,
-        max_body_bytes: int = 64 * 1024 * 1024,
+        max_body_bytes: int = 100 * 1024 * 1024,
         sign_of_life_seconds: float | None = None,
     ) -> None:
         self._models = models
@@ -97,9 +98,21 @@ class Relay:
         finally:
             del self._exchanges[request_id]
 
+    async def refuse(self, scope: Scope, send: Send, refusal: AccessDenied) -> None:
+        """Answer a request that `takes` accepts and that may not come in. It leaves its row as all others do."""
+        route, dialect = route_of(scope["method"], scope["path"]), dialect_of(scope["path"])
+        if route is None:
+            await send_answer(send, self._needs.render_error(refusal, dialect))
+            return
+        observation = Observation(self._ids.next(), route.endpoint, route.format, client=refusal.details.get("key"))
+        delivery = Delivery(send, observation, self._needs.render_error, dialect)
+        delivery.headers.extend(identify(observation, scope["headers"], dialect))
+        await delivery.fail(refusal)
+        self._needs.publish(observation.finish(delivery.outcome, delivery.error, None))
+
     def active(self) -> Sequence[Observation]:
-        """The requests in flight, oldest first."""
-        return [exchange.observation for exchange in self._exchanges.values()]
+        """The requests in flight, oldest first; may be asked for on any thread."""
+        return [exchange.observation for exchange in list(self._exchanges.values())]
 
     def cancel(self, request_id: int) -> bool:
         """Cancel a request in flight; False when there is none of that id."""
@@ -113,6 +126,7 @@ class Relay:
         """Close the connections of an instance that stops: it does not end before they do."""
         if event.state in _CLOSING:
             self._upstreams.close_instance(event.instance_id)
+            self._needs.not_understood.discard(event.instance_id)
 
     async def _show_models(self, scope: Scope, send: Send, request_id: int) -> None:
         """All models, or the one that the path names: everything after /v1/models/, slashes included."""

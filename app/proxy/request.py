@@ -9,7 +9,7 @@ import msgspec
 from app.errors import BodyInvalid, BodyTooLarge, ModelNotNamed
 from app.llama_server.answer_formats import OTHER, AnswerFormat
 from app.proxy.asgi import Receive, Scope
-from app.proxy.endpoints import ROUTES, UPSTREAM_PREFIX, Route
+from app.proxy.endpoints import ROUTES, UPSTREAM_PREFIX, Endpoint, Route
 from app.proxy.headers import header
 from app.proxy.passage import UpgradeRefused, passage_of
 from app.proxy.request_body import RequestBody
@@ -29,11 +29,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """What a request means: what it asks, where in the engine it goes (`target`, with its query), what comes back."""
+    """What a request means: what it asks, where in the engine it goes (`target`, with its query), what comes back.
+
+    `endpoint` is the one that the engine sees: behind /upstream/ that of the path there.
+    """
 
     asked: Asked
     target: bytes
     format: AnswerFormat
+    endpoint: Endpoint
 
 
 _model_decoder = msgspec.json.Decoder(str | None)
@@ -68,15 +72,17 @@ def meaning_of(scope: Scope, body: RequestBody, names: Collection[str]) -> Meant
         asked = parse_asked(body, query) if route.body_names_model else Asked(_model_of(query), False)
         if asked.stream and not route.format.may_stream:
             asked = Asked(asked.model, False)
-        return Meant(asked, path.encode() + tail, route.format)
+        return Meant(asked, path.encode() + tail, route.format, route.endpoint)
     if (header(scope["headers"], b"upgrade") or b"").lower() == b"websocket":
         raise UpgradeRefused("llama-server speaks no WebSocket, so none is relayed: ask without Upgrade")
     passage = passage_of(scope.get("raw_path") or path.encode(), names)
     if not passage.name:
         raise ModelNotNamed(f"name a profile in the path: {UPSTREAM_PREFIX}{{profile}}/…")
     inner = ROUTES.get((method, passage.path.decode("latin-1")))
-    stream = inner is not None and _asks_for_stream(inner, body)
-    return Meant(Asked(passage.name, stream), passage.path + tail, inner.format if inner is not None else OTHER)
+    if inner is None:
+        return Meant(Asked(passage.name, False), passage.path + tail, OTHER, Endpoint.UPSTREAM)
+    asked = Asked(passage.name, _asks_for_stream(inner, body))
+    return Meant(asked, passage.path + tail, inner.format, inner.endpoint)
 
 
 def parse_asked(body: RequestBody, query: bytes) -> Asked:

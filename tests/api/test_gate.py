@@ -1,6 +1,7 @@
 """The gate of a whole service: keys, their rights, wrong ones, and pages of browsers."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,8 @@ def test_without_a_key_nothing_opens_and_each_side_hears_it_in_its_form(keyed: S
     assert control.headers["www-authenticate"] == relayed.headers["www-authenticate"] == "Bearer"
     assert control.json()["reason"] == "missing"
     assert relayed.json()["error"]["type"] == "authentication_error"
+    row = keyed.row(relayed)
+    assert (row["outcome"], row["status_code"], row["client"], row["profile_id"]) == ("rejected", 401, None, None)
 
 
 def test_a_revoked_key_is_refused_at_once(keyed: Service) -> None:
@@ -80,12 +83,16 @@ def test_wrong_keys_wait_and_right_ones_do_not(tiny: TinyModels, tmp_path: Path)
     """A quarter of a second is the behaviour: it is what whoever tries keys shall wait."""
     settings = settings_for(tmp_path, tiny.dense_target.parent, admin_key=ADMIN)
 
+    numbers = itertools.count(1)
+
     async def tried(base_url: str) -> tuple[float, float, int]:
         async with httpx.AsyncClient(base_url=base_url, timeout=DEADLINE_SECONDS, trust_env=False) as http:
 
             async def wrong() -> float:
                 begun = time.perf_counter()
-                answer = await http.get("/profiles", headers={"x-api-key": "wrong"})
+                # Whom it says to come from makes no difference.
+                said = {"x-api-key": "wrong", "x-forwarded-for": f"192.0.2.{next(numbers)}"}
+                answer = await http.get("/profiles", headers=said)
                 assert answer.status_code == 401
                 return time.perf_counter() - begun
 

@@ -62,6 +62,8 @@ def test_no_more_requests_are_served_at_once_than_the_profile_says(faults: Fault
     requests = [InFlight(faults.service, completion(profile, stream=True)) for _ in range(5)]
     assert eventually(lambda: faults.service.newest(profile)["queued"] == 3 or None)
     assert faults.service.newest(profile)["leases"] == 2
+    # Who only looks needs no turn.
+    assert faults.service.client.get(f"/upstream/{profile}/health").status_code == 200
     refused = faults.service.complete(profile)
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
     for request in requests:

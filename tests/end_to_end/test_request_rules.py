@@ -45,6 +45,9 @@ def test_a_profile_changes_what_is_asked_and_refuses_wrong_log_probabilities(
     refused = service.complete("ruled", logprobs=3)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "logprobs_wrong")
     assert service.row(refused)["outcome"] == "rejected"
+    # By way of its path as well.
+    inner = service.client.post("/upstream/ruled/v1/completions", json={"prompt": "a", "logprobs": 3, "max_tokens": 2})
+    assert (inner.status_code, inner.json()["error"]["code"]) == (400, "logprobs_wrong")
     service.client.patch("/profiles/ruled", json={"serving": {"allow_wrong_logprobs": True}})
     assert service.complete("ruled", logprobs=3).status_code == 200
 

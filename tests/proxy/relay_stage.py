@@ -24,6 +24,7 @@ from app.proxy.auto import Candidate
 from app.proxy.endpoints import Dialect
 from app.proxy.observer import RequestFinished
 from app.proxy.relay import Relay
+from app.proxy.scrapes import EngineScraped
 from app.proxy.upstream import Upstreams
 
 INSTANCE_ID = 0xABC
@@ -47,6 +48,7 @@ class Stage:
     engine: ScriptedEngine
     port: int
     told: "asyncio.Queue[RequestFinished]"
+    scraped: list[str]
     lent: "Lent"
     warm: "asyncio.Future[PacelineError | None]"
     is_asked_to_warm: asyncio.Event
@@ -101,17 +103,21 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
     upstreams = upstreams or Upstreams()
     told: asyncio.Queue[RequestFinished] = asyncio.Queue()
     lent = Lent()
+    scraped: list[str] = []
     warm: asyncio.Future[PacelineError | None] = asyncio.get_running_loop().create_future()
 
     is_asked_to_warm = asyncio.Event()
 
     def publish(event: Event) -> None:
+        if isinstance(event, EngineScraped):
+            scraped.append(event.profile_id)
+            return
         assert isinstance(event, RequestFinished)
         told.put_nowait(event)
 
     async with scripted_engine(script) as engine:
 
-        def lease(profile_id: str) -> Lease:
+        def lease(profile_id: str, _is_look: bool) -> Lease:
             if profile_id == "broken":
                 raise RuntimeError("a fault of ours")
             if profile_id != "small":
@@ -151,7 +157,7 @@ async def stage(script: Script, *, upstreams: Upstreams | None = None, **limits:
             **limits,
         )
         async with _served(relay) as port:
-            yield Stage(relay, upstreams, engine, port, told, lent, warm, is_asked_to_warm)
+            yield Stage(relay, upstreams, engine, port, told, scraped, lent, warm, is_asked_to_warm)
             assert told.empty(), "a request was told of that no test asked about"
             assert not relay.active()
         upstreams.close()

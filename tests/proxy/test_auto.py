@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import NoProfileFits
-from app.proxy.auto import Candidate, Speed, Wanted, choose_auto, estimated_rate
+from app.proxy.auto import Candidate, Purpose, Speed, Wanted, choose_auto, estimated_rate, purpose_of
 from app.proxy.categories import Category
 
 CODE = Wanted(Category.CODE)
@@ -50,12 +50,15 @@ def test_who_cannot_take_it_is_passed_over_and_why_is_said() -> None:
     short = candidate("short", 90, context_per_slot=1000)
     blind = candidate("blind", 80)
     broken = candidate("broken", 99, is_blocked=True)
-    sees = candidate("sees", 10, takes_images=True, context_per_slot=8000)
+    sees = candidate("sees", 10, has_projector=True, context_per_slot=8000)
     wanted = Wanted(Category.QA, tokens=4000, has_images=True)
     assert choose_auto(wanted, [short, blind, broken, sees]).profile_id == "sees"
-    vectors = candidate("vectors", 99, makes_vectors=True)
-    assert choose_auto(Wanted(Category.OTHER, wants_vectors=True), [sees, vectors]).profile_id == "vectors"
-    assert choose_auto(CODE, [sees, vectors]).profile_id == "sees"
+    assert choose_auto(Wanted(Category.QA, has_sound=True), [short, blind, sees]).profile_id == "sees"
+    embeds, ranks = candidate("embeds", 99, purpose=Purpose.EMBEDDINGS), candidate("ranks", 1, purpose=Purpose.RANKING)
+    vectors = Wanted(Category.OTHER, purpose=Purpose.EMBEDDINGS)
+    assert choose_auto(vectors, [sees, ranks, embeds]).profile_id == "embeds"
+    assert choose_auto(Wanted(Category.OTHER, purpose=Purpose.RANKING), [embeds, ranks]).profile_id == "ranks"
+    assert choose_auto(CODE, [sees, embeds, ranks]).profile_id == "sees"
     with pytest.raises(NoProfileFits) as caught:
         choose_auto(Wanted(Category.QA, tokens=9000), [short, broken])
     assert "short: its context of 1000 tokens" in caught.value.message
@@ -70,3 +73,9 @@ def test_equals_are_chosen_by_name_and_not_by_chance() -> None:
 @given(st.permutations([candidate("a", 10), candidate("b", 20), candidate("c", 20), candidate("d", 5, ready=False)]))
 def test_the_order_of_profiles_does_not_matter(candidates: list[Candidate]) -> None:
     assert choose_auto(CODE, candidates).profile_id == "b"
+
+
+def test_what_a_server_does_by_its_flags() -> None:
+    assert purpose_of(["--no-mmap"]) is Purpose.GENERATION
+    assert purpose_of(["--embeddings"]) is Purpose.EMBEDDINGS
+    assert purpose_of(["--embeddings", "--reranking"]) is Purpose.RANKING

@@ -8,7 +8,7 @@ from proxy.relay_stage import client_of, stage
 from proxy.scripted_engine import DONE_EVENT, LAST_EVENT, STREAM_HEAD, EngineConnection, EngineRequest, event
 
 from app.errors import NoProfileFits
-from app.proxy.auto import Candidate
+from app.proxy.auto import Candidate, Purpose
 from app.proxy.caller import ANYONE, Caller
 from app.proxy.categories import Category
 from app.proxy.choosing import choose, wanted_by
@@ -54,7 +54,12 @@ def test_what_a_request_needs() -> None:
     )
     assert wanted_by(Endpoint.MESSAGES, None, RequestBody(picture)).has_images
     assert wanted_by(Endpoint.MESSAGES, None, RequestBody(picture)).tokens < 2000
-    assert wanted_by(Endpoint.EMBEDDINGS, None, RequestBody(b'{"input":"x"}')).wants_vectors
+    spoken = picture.replace(b"image_url", b"input_audio") + b" " + b"long text " * 3000
+    assert wanted_by(Endpoint.MESSAGES, None, RequestBody(spoken)).has_sound
+    assert wanted_by(Endpoint.MESSAGES, None, RequestBody(spoken)).tokens > 10_000
+    asked = RequestBody(b'{"input":"x","max_output_tokens":100000}')
+    assert wanted_by(Endpoint.RESPONSES, None, asked).tokens > 100_000
+    assert wanted_by(Endpoint.EMBEDDINGS, None, RequestBody(b'{"input":"x"}')).purpose is Purpose.EMBEDDINGS
     assert wanted_by(Endpoint.INFILL, None, RequestBody(b"no json")).tokens == 2
 
 

@@ -10,7 +10,7 @@ from proxy.chat_events import PIECES, TIMINGS, USAGE, piece
 from proxy.event_reading import data_of
 from proxy.relay_client import Answered
 from proxy.relay_stage import Stage, client_of, stage
-from proxy.scripted_engine import DONE_EVENT, LAST_EVENT, STREAM_HEAD, EngineConnection, EngineRequest, event
+from proxy.scripted_engine import DONE_EVENT, LAST_EVENT, STREAM_HEAD, EngineConnection, EngineRequest, event, whole
 
 from app.llama_server.timings import EngineReport
 from app.proxy.observer import Outcome, RequestFinished
@@ -133,14 +133,23 @@ async def test_an_error_event_becomes_the_error_answer_whatever_the_end(before: 
 
 
 @pytest.mark.parametrize(
-    "odd", [b"data: {nonsense\n\n", b"data: \0\n\n", b"data:\n\n", b"data: %b\n\n" % (b"[" * 100_000)], ids=repr
+    "odd",
+    [b"data: {nonsense\n\n", b"data: \0\n\n", b"data:\n\n", b"data: %b\n\n" % (b"[" * 100_000)],
+    ids=["nonsense", "a null", "nothing", "too deep"],
 )
-async def test_an_event_that_is_none_makes_no_answer_and_says_why(odd: bytes) -> None:
-    async with stage(Sends(*PIECES[:2], odd[:50_000], odd[50_000:] + PIECES[2])) as now:
+async def test_an_event_that_is_none_makes_no_answer_so_the_engine_is_asked_for_one(odd: bytes) -> None:
+    sends = Sends(*PIECES[:2], odd[:50_000], odd[50_000:] + PIECES[2])
+
+    async def script(request: EngineRequest, connection: EngineConnection) -> None:
+        if json.loads(request.body).get("stream"):
+            await sends(request, connection)
+        else:
+            await connection.write(whole(b'{"choices":[]}'))
+
+    async with stage(script) as now:
         answered, told = await asked(now, ASKED)
-        assert answered.status == 502
-        assert "is not understood" in answered.error
-        assert (told.outcome, told.error) == (Outcome.UPSTREAM_FAILED, answered.error)
+        assert (answered.status, answered.body) == (200, b'{"choices":[]}')
+        assert (told.outcome, told.error) == (Outcome.COMPLETED, None)
 
 
 # Comments, line ends, pieces.

@@ -41,6 +41,24 @@ async def test_any_method_and_path_pass_as_they_are(method: str) -> None:
         assert (told.outcome, told.report, told.stream) == (Outcome.COMPLETED, EngineReport(), False)
 
 
+@pytest.mark.parametrize(
+    ("request_line", "is_scrape"),
+    [
+        ("GET /upstream/small/metrics", True),
+        ("GET /upstream/org%2Fsmall/metrics?x=1", True),
+        ("GET /upstream/small/metrics/x", False),
+        ("GET /upstream/small/slots", False),
+        ("POST /upstream/small/metrics", False),
+    ],
+)
+async def test_who_reads_the_metrics_of_an_engine_is_known(request_line: str, is_scrape: bool) -> None:
+    async with stage(echo) as now, client_of(now) as client:
+        await client.send(f"{request_line} HTTP/1.1\r\nHost: relay\r\nContent-Length: 1\r\n\r\n.".encode())
+        assert (await client.head()).status == 200
+        await now.next_told()
+        assert now.scraped == ["small"] * is_scrape
+
+
 async def test_the_page_of_the_engine_comes_as_it_is_kept() -> None:
     page = gzip.compress(b"<!doctype html>" * 1000)
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from proxy.chat_events import PIECES, USAGE
 from proxy.relay_stage import client_of, stage
-from proxy.scripted_engine import STREAM_HEAD, EngineConnection, EngineRequest, Script, within
+from proxy.scripted_engine import STREAM_HEAD, EngineConnection, EngineRequest, Script, whole, within
 
 from app.proxy.observer import Outcome
 
@@ -102,3 +102,29 @@ async def test_a_client_that_leaves_closes_the_stream_behind_its_answer() -> Non
         await within(is_closed.wait(), 1.0)
         told = await now.next_told()
         assert (told.outcome, told.status_code) == (Outcome.CLIENT_GONE, None)
+
+
+async def test_an_engine_whose_stream_is_not_understood_is_asked_for_one_answer_then_and_from_now_on() -> None:
+    odd = PIECES[1].replace(b'"delta": {', b'"delta": {"refusal": null, ')
+    assert odd != PIECES[1]
+    whole_answer = b'{"choices":[{"index":0,"finish_reason":"stop","message":{"content":"whole"}}]}'
+    asked: list[bool] = []
+
+    async def newer(request: EngineRequest, connection: EngineConnection) -> None:
+        asked.append(json.loads(request.body).get("stream", False))
+        if asked[-1]:
+            await connection.write(STREAM_HEAD)
+            await connection.chunk(odd)
+            await connection.watch()
+        else:
+            await connection.write(whole(whole_answer))
+
+    async with stage(newer) as now, client_of(now) as client:
+        for _ in range(2):
+            await client.post(ASKED)
+            assert (await client.head()).status == 200
+            assert await client.rest() == whole_answer
+            told = await now.next_told()
+            assert (told.outcome, told.error, told.time_to_first_token_us) == (Outcome.COMPLETED, None, None)
+        assert now.lent.failed == []
+    assert asked == [True, False, False]

@@ -6,6 +6,7 @@ Nothing else is sent a second time.
 import asyncio
 
 import pytest
+from proxy.chat_events import PIECES
 from proxy.engine_calls import fetch, hello, until, upstream_of
 from proxy.relay_client import Client
 from proxy.relay_stage import INSTANCE_ID, Stage, client_of, stage
@@ -116,6 +117,20 @@ async def test_the_second_attempt_is_the_last() -> None:
         assert now.lent.failed == ["small"]
 
 
+async def test_what_an_engine_has_worked_on_is_not_sent_again() -> None:
+    """Half a second and more is the behaviour: so long after its sending a request was not lost on the way."""
+
+    async def work_and_close(_: EngineRequest, connection: EngineConnection) -> None:
+        await asyncio.sleep(0.6)
+        connection.cut()
+
+    async with stage(first_answers_then(work_and_close)) as now, client_of(now) as client:
+        await prime(now, client)
+        assert (await client.ask(WHOLE)).status == 502
+        assert (await now.next_told()).outcome is Outcome.UPSTREAM_FAILED
+        assert len(now.engine.requests) == 2
+
+
 async def test_a_fresh_connection_that_dies_is_not_replaced() -> None:
     async def die(_: EngineRequest, connection: EngineConnection) -> None:
         connection.cut()
@@ -133,7 +148,7 @@ BEGINNINGS = {
     "an interim answer": b"HTTP/1.1 100 Continue\r\n\r\n",
     "a head": STREAM_HEAD,
     "half a chunk": CHUNKED_HEAD + b"ff\r\n{",
-    "an event": STREAM_HEAD + b"%x\r\n%b\r\n" % (len(event("a")), event("a")),
+    "an event": STREAM_HEAD + b"%x\r\n%b\r\n" % (len(PIECES[1]), PIECES[1]),
 }
 
 

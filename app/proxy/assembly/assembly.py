@@ -61,6 +61,11 @@ class Assembly:
             self._generated = _usage_decoder.decode(event.usage).completion_tokens
             self._last = event
 
+    @property
+    def riddle(self) -> str | None:
+        """Why no answer will come of this stream; None as long as all is understood."""
+        return self._end.reason if isinstance(self._end, NotUnderstood) else None
+
     def result(self) -> Outcome:
         """What came of the stream, if this is its end."""
         if self._end is not None:
