@@ -162,6 +162,7 @@ class Database:
         outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
         try:
             with Session(self._writer, expire_on_commit=False) as session:
+                session.connection()  # once: each piece would wait anew for a lock that is not to be had
                 outcomes = [(piece.future, *_attempt(session, piece.work)) for piece in running]
                 session.commit()
         except BaseException as failure:  # whoever waits must hear of it, and the thread has to live on
@@ -220,6 +221,9 @@ def _engine(url: str, *, begin: str, pragmas: Sequence[str], **options: Any) -> 
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
+        if connection.execute("PRAGMA page_count").fetchone() == (0,):
+            # Only a file that is new takes it, and only before anything else.
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL").close()
         always = ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={_BUSY_MILLISECONDS}")
         for pragma in (*always, *pragmas):
             connection.execute(f"PRAGMA {pragma}").close()
@@ -261,6 +265,8 @@ def _unavailable(failure: BaseException) -> DatabaseUnavailable:
     advice = ""
     if "locked" in said:
         advice = ": another process holds it; stop that one, or name another file in PACELINE_DATABASE_URL"
+    elif "disk" in said:
+        advice = ": make room where its disk is full"
     elif "not a database" in said:
         advice = ": PACELINE_DATABASE_URL names a file that is not an SQLite database"
     return DatabaseUnavailable(f"the database cannot be used ({said}){advice}")

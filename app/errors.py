@@ -44,6 +44,7 @@
     |-- RequestNotFound              no such recorded request
     |-- RequestOver                  it has ended, so it cannot be cancelled
     |-- QueryInvalid                 filters or groups that cannot be answered (telemetry/queries.py)
+    |-- ParquetMissing               an export as Parquet without pyarrow (telemetry/export.py)
     |-- AccessDenied                 key missing, wrong, or without the right
     `-- KeyExists, KeyNotFound, KeyInvalid, KeyNeeded    what making and revoking keys can meet (access/key.py)
 

@@ -36,6 +36,9 @@ def first_id_at(milliseconds: int) -> int:
     return milliseconds << _SEQUENCE_BITS
 
 
+IDS_PER_HOUR = first_id_at(3_600_000)
+
+
 def id_time(identifier: int) -> datetime:
     """When the id was given, in UTC, to the millisecond."""
     return datetime.fromtimestamp((identifier >> _SEQUENCE_BITS) / 1000, UTC)

@@ -15,7 +15,7 @@ def main() -> int:
     parser.add_argument("what", nargs="?", choices=parts, help="only this")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="less load; fails on errors, not on budgets")
-    size.add_argument("--full", action="store_true", help=f"{_ROWS_FULL:,} rows for recorder and roll-ups, else {_ROWS:,}")
+    size.add_argument("--full", action="store_true", help=f"{_ROWS_FULL:,} rows to record and roll up, else {_ROWS:,}")
     parser.add_argument("--variants", action="store_true", help="other HTTP clients and the relay alone as well")
     parser.add_argument("--any-core", action="store_true", help="the scheduler places servers, engines and clients")
     asked = parser.parse_args()

@@ -31,6 +31,10 @@ ROWS = {
     "0003": ["INSERT INTO instance VALUES (7, 'kept', 2, 'stopped', 1000, 2000, '{}')"],
     "0004": ["INSERT INTO calibration VALUES ('kept', 2, 'b1', 'CUDA0', 'CUDA0', 'compute', 5)"],
     "0005": ["INSERT INTO access_key VALUES ('boss', '0a', 'admin', 'ff', NULL, 1000, NULL, NULL)"],
+    "0006": [
+        "INSERT INTO launch_context VALUES (1, 'kept', 2, 'b1', 'ff', 'CUDA0', 'draft')",
+        "INSERT INTO acceptance_window VALUES (7, 1, 7, 1000, 2000, 10, 28, 21, '[9,8,4]', 32, 2713, 1)",
+    ],
 }
 
 

@@ -21,6 +21,7 @@ from app.proxy.asgi import Answer
 from app.proxy.delivery import RequestCancelled
 from app.proxy.endpoints import Dialect
 from app.proxy.passage import UpgradeRefused
+from app.telemetry.export import ParquetMissing
 from app.telemetry.queries import QueryInvalid
 
 _log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ _STATUS: dict[type[PacelineError], int] = {
     errors.RequestOver: 409,
     errors.DatabaseUnavailable: 503,
     QueryInvalid: 422,
+    ParquetMissing: 501,
     KeyNotFound: 404,
     KeyExists: 409,
     KeyNeeded: 409,

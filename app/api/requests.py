@@ -1,22 +1,22 @@
 """GET /requests, GET /requests/{id} and GET /stats: what was recorded of finished requests."""
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict
 
+from app.api import request_export
+from app.api.request_filters import filters, only
 from app.api.resources import Page
 from app.database import Database
 from app.errors import RequestOver
+from app.telemetry.engine_acceptance import EngineAcceptance, engine_acceptance
 from app.telemetry.queries import QueryInvalid, RequestFilters, get_request, list_requests
 from app.telemetry.stats import StatsRow, stats
-
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
 class RequestResource(BaseModel):
@@ -70,8 +70,30 @@ class RateResource(PercentilesResource):
     overall: float
 
 
+class EngineAcceptanceResource(BaseModel):
+    """What the engines themselves counted of their drafts, over all traffic of the group; ratios are of these sums.
+
+    Counts are told in steps of `rounded_to`: 1 where they are exact.
+    """
+
+    drafts: int | None
+    draft_tokens: int | None
+    accepted_tokens: int | None
+    acceptance_rate: float | None
+    mean_acceptance_length: float | None
+    acceptance_rate_by_position: Sequence[float] | None
+    rounded_to: int
+
+
 class StatsResource(BaseModel):
-    """One group; the names of `group_by` are members as well."""
+    """One group; the names of `group_by` are members as well.
+
+    Counts, sums and rates are exact. Percentiles are within `percentiles_relative_error` of values that were measured:
+    0 where they are those values, 0.02 where roll-ups were asked.
+
+    `engine_acceptance` is null where no engine has drafted, and where only requests can tell: grouped or chosen by
+    category or outcome.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -85,6 +107,10 @@ class StatsResource(BaseModel):
     acceptance_rate: float | None
     generation_tokens_per_second: RateResource | None
     time_to_first_token_seconds: PercentilesResource | None
+    time_per_output_token_seconds: PercentilesResource | None
+    queue_seconds: PercentilesResource | None
+    percentiles_relative_error: float
+    engine_acceptance: EngineAcceptanceResource | None
 
 
 class ActiveRequests(Protocol):
@@ -101,9 +127,9 @@ def router(database: Database, active: ActiveRequests) -> APIRouter:
     """What `database` holds of finished requests, and those in flight."""
     routes = APIRouter(tags=["requests"])
 
-    @routes.get("/requests", dependencies=[_only("state", "limit", "cursor")])
+    @routes.get("/requests", dependencies=[only("state", "limit", "cursor")])
     async def read_requests(
-        chosen: Annotated[RequestFilters, Depends(_filters)],
+        chosen: Annotated[RequestFilters, Depends(filters)],
         state: Annotated[Literal["active"] | None, Query(description="`active`: those in flight")] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
         cursor: str | None = None,
@@ -127,21 +153,26 @@ def router(database: Database, active: ActiveRequests) -> APIRouter:
             raise RequestOver(f"request {identifier!r} has ended already")
         return cancelled
 
+    # Before the ids, since it would be taken for one.
+    routes.include_router(request_export.router(database))
+
     @routes.get("/requests/{identifier}")
     def read_request(identifier: str) -> RequestResource:
         """One recorded request, by its id or by the X-Request-Id that its client sent."""
         with database.read() as session:
             return RequestResource(**asdict(get_request(session, identifier)))
 
-    @routes.get("/stats", dependencies=[_only("group_by")])
+    @routes.get("/stats", dependencies=[only("group_by")])
     def read_stats(
-        chosen: Annotated[RequestFilters, Depends(_filters)],
+        chosen: Annotated[RequestFilters, Depends(filters)],
         group_by: Annotated[str, Query(description="names joined by commas; empty for one row of all")] = "profile",
     ) -> Page[StatsResource]:
         """Counts, sums, rates and percentiles of each group."""
+        names = [name.strip() for name in group_by.split(",") if name.strip()]
         with database.read() as session:
-            rows = stats(session, chosen, [name.strip() for name in group_by.split(",") if name.strip()])
-        return Page(items=[_stats_resource(row) for row in rows])
+            rows = stats(session, chosen, names)
+            accepted = engine_acceptance(session, chosen, names)
+        return Page(items=[_stats_resource(row, accepted.get(tuple(row.group.values()))) for row in rows])
 
     return routes
 
@@ -158,45 +189,10 @@ def _recorded(database: Database, identifier: str) -> None:
         get_request(session, identifier)
 
 
-def _filters(
-    profile: str | None = None,
-    outcome: str | None = None,
-    method: str | None = None,
-    category: str | None = None,
-    since: Annotated[str | None, Query(description="RFC 3339; the first moment that counts")] = None,
-    until: Annotated[str | None, Query(description="RFC 3339; the first moment after those that count")] = None,
-) -> RequestFilters:
-    return RequestFilters(profile, outcome, method, category, _time("since", since), _time("until", until))
-
-
-def _only(*names: str) -> Any:
-    """Refuse any other query parameter: a filter that is misspelt would answer with everything."""
-    known = (*RequestFilters.__dataclass_fields__, *names)
-
-    def check(request: Request) -> None:
-        for name in request.query_params:
-            if name not in known:
-                raise QueryInvalid(name, f"unknown parameter; known are {', '.join(known)}")
-
-    return Depends(check)
-
-
-def _time(name: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    # A plus sign that was not encoded arrives as a space.
-    text = re.sub(r" (\d\d:\d\d)$", r"+\1", text)
-    try:
-        if not _RFC_3339.fullmatch(text):
-            raise ValueError
-        return datetime.fromisoformat(text.upper())
-    except ValueError as failure:
-        raise QueryInvalid(name, f"{text!r} is no RFC 3339 time; write it like 2026-01-31T12:00:00Z") from failure
-
-
-def _stats_resource(row: StatsRow) -> StatsResource:
+def _stats_resource(row: StatsRow, accepted: EngineAcceptance | None) -> StatsResource:
     fields: dict[str, Any] = asdict(row)
     overall = fields.pop("generation_tokens_per_second_overall")
     if row.generation_tokens_per_second is not None and overall is not None:
         fields["generation_tokens_per_second"]["overall"] = overall
-    return StatsResource(**fields.pop("group"), **fields)
+    counted = None if accepted is None else asdict(accepted)
+    return StatsResource(**fields.pop("group"), **fields, engine_acceptance=counted)

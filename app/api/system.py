@@ -11,6 +11,7 @@ from sqlmodel import text
 from app import __version__
 from app.database import Database
 from app.errors import EngineError, PacelineError
+from app.findings import Finding
 from app.llama_server.probe import EngineProbe
 from app.profiles.folder import FileProblem
 
@@ -30,12 +31,13 @@ class FileProblemResource(BaseModel):
 
 
 class Ready(BaseModel):
-    """Whether it can take work, and what stands in the way."""
+    """Whether it can take work, and what stands in the way; `findings` are problems with which it works on."""
 
     status: str
     database: str
     engine: str
     profile_files: list[FileProblemResource]
+    findings: list[Finding]
 
 
 class Version(BaseModel):
@@ -46,8 +48,13 @@ class Version(BaseModel):
     engine_problem: str | None = None
 
 
-def router(database: Database, probe: EngineProbe, file_problems: Callable[[], Sequence[FileProblem]]) -> APIRouter:
-    """Routes over the database, the engine probe and what is wrong with profile files."""
+def router(
+    database: Database,
+    probe: EngineProbe,
+    file_problems: Callable[[], Sequence[FileProblem]],
+    findings: Callable[[], Sequence[Finding]],
+) -> APIRouter:
+    """Routes over the database, the engine probe, what is wrong with profile files, and with the service itself."""
     routes = APIRouter(tags=["system"])
 
     @routes.get("/health")
@@ -69,6 +76,7 @@ def router(database: Database, probe: EngineProbe, file_problems: Callable[[], S
                 FileProblemResource(file=found.file, line=found.line, message=found.message)
                 for found in file_problems()
             ],
+            findings=list(findings()),
         )
 
     @routes.get("/version")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.events import Event
 from app.findings import Finding
@@ -47,8 +48,35 @@ class ResidencyEvicted(Event):
 
 @dataclass(frozen=True, slots=True)
 class FindingRaised(Event):
-    """Something was found that no request asked about: `source` is `autostart`, `restart` or `fallback`."""
+    """Something was found that no request asked about: `source` is `autostart`, `restart`, `fallback` or `telemetry`.
 
-    profile_id: str
+    `profile_id` is None where it is about the service.
+    """
+
+    profile_id: str | None
     source: str
     finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class StartRefused(Event):
+    """A start was refused by its check, whoever asked for it; `rule` is the first that said so."""
+
+    profile_id: str
+    rule: str
+
+
+class RestartCause(StrEnum):
+    """Why an instance follows another of its profile."""
+
+    FAILURE = "failure"
+    ASKED = "asked"
+    FALLBACK = "fallback"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRestarted(Event):
+    """An instance has begun after the one before it of its profile."""
+
+    profile_id: str
+    cause: RestartCause

@@ -34,8 +34,8 @@ from app.profiles.profile import Serving
 
 
 class Instance:
-    """A life: from about to exec to reaped. It happens once; a restart is a new instance. `story` and
-    `holds` are to read.
+    """A life: from about to exec to reaped. It happens once; a restart is a new instance. `story`,
+    `holds` and `prepared` are to read.
 
     `followed_eviction` where instances were ended to make room for it; `fallback_reason` is the degradation for which
     it is launched without speculation.
@@ -57,9 +57,9 @@ class Instance:
         tell = needs.tell.begin_output(launch.profile.id, identifier)
         self.output = OutputLog(needs.logs_dir / f"{id_text(identifier)}.log", tell)
         self._needs = needs
-        self._prepared = prepare(identifier, launch, address, needs.empty_folder)
+        self.prepared = prepare(identifier, launch, address, needs.empty_folder)
         self.holds = Holds(asyncio.get_running_loop().time, needs.on_empty)
-        self.story = Chronicle(identifier, launch, self._prepared.argv, fallback_reason)
+        self.story = Chronicle(identifier, launch, self.prepared.argv, fallback_reason)
         self._hearing = Hearing(self.output, launch)
         self._passing = 0
         self._drain = Drain(self.holds)
@@ -115,8 +115,8 @@ class Instance:
 
     # What others ask for.
 
-    def lease(self) -> Lease:
-        """A hold on it for one request. Raises ProfileNotRunning unless it takes requests, ProfileBusy if full."""
+    def lease(self, *, is_look: bool = False) -> Lease:
+        """A hold for one request. Raises ProfileNotRunning unless it takes any, ProfileBusy if full and no look."""
         if not self.takes_requests:
             state = InstanceState.DRAINING if self.state is InstanceState.READY else self.state
             raise ProfileNotRunning(
@@ -124,7 +124,8 @@ class Instance:
                 profile=self.profile_id,
                 state=state.value,
             )
-        return self.holds.take(self._prepared.upstream, self._prepared.context, self.serving.max_concurrency)
+        most = None if is_look else self.serving.max_concurrency
+        return self.holds.take(self.prepared.upstream, self.prepared.context, most)
 
     def let_pass(self, others: bool) -> None:
         """Take no new requests, or again: another profile has waited long for its memory. Each of them tells both."""
@@ -155,8 +156,8 @@ class Instance:
         self._needs.tell.keep(self.record())
         self._needs.tell.publish(InstanceStateChanged(self.id, self.profile_id, self.state))
         try:
-            self._process = await ServerProcess.start(self._prepared.argv, self._prepared.env, self._hear)
-            self._needs.children.add(self.id, self._process.pid, self._prepared.argv)
+            self._process = await ServerProcess.start(self.prepared.argv, self.prepared.env, self._hear)
+            self._needs.children.add(self.id, self._process.pid, self.prepared.argv)
         except (OSError, ValueError) as refusal:
             self._fail(Failure("engine-not-started", f"The engine could not be started: {refusal}"))
             return
@@ -179,7 +180,7 @@ class Instance:
         """LOADING until READY (True) or a terminal state (False)."""
         outcome = await until_loaded(
             self.launch,
-            self._prepared,
+            self.prepared,
             process,
             self._stop_asked,
             self._hearing.load,
@@ -231,7 +232,7 @@ class Instance:
 
     async def _serve(self, process: ServerProcess, exited: asyncio.Task[int]) -> None:
         """READY until the end."""
-        client = self._prepared.upstream.client
+        client = self.prepared.upstream.client
         over: Failure | End = End.IDLE
         while over is End.IDLE and not self._stop_asked.is_set():
             over = await until_over(
@@ -259,6 +260,8 @@ class Instance:
     async def _stop(self, process: ServerProcess) -> None:
         """STOPPING until reaped. Whoever holds connections has closed them when `_enter` returns."""
         self._enter(InstanceState.STOPPING)
+        if self.story.ready_at is not None and self.story.verdict is None:
+            await first_of(self._needs.tell.last_look(self.prepared, self.has_leases), process.exited)
         exit_code = await self._end(process)
         if self.story.verdict is not None:
             self._fail(replace(self.story.verdict, last_lines=tuple(self.output.tail(20))), exit_code)

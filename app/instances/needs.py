@@ -1,6 +1,6 @@
 """What every life is given by its supervisor."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from app.instances.canary import CanaryPolicy
 from app.instances.deadlines import Deadlines
 from app.instances.evidence import MeasuredPlacement
 from app.instances.orphans import ChildFiles
+from app.instances.prepared import Prepared
 from app.instances.record import InstanceRecord
 from app.launch.report import Launch
 from app.profiles.profile import Serving
@@ -18,13 +19,15 @@ from app.profiles.profile import Serving
 class Listeners:
     """Who hears of a life: `publish` its events, `keep` its record at each change, `measured` what its load took.
 
-    `begin_output` gives, for a profile and its new life, what hears each line of output.
+    `begin_output` gives, for a profile and its new life, what hears each line of output. `last_look` is awaited before
+    a life that has served is told to end; the flag says whether requests were cut off. It is quick and never raises.
     """
 
     publish: Callable[[Event], None]
     keep: Callable[[InstanceRecord], None]
     measured: Callable[[Launch, MeasuredPlacement], None]
     begin_output: Callable[[str, int], Callable[[str], object]]
+    last_look: Callable[[Prepared, bool], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 
+from app.llama_server.counters import EngineCounters, read_counters
+
 # Any host name will do behind a Unix socket.
 BASE_URL = "http://engine"
 
@@ -80,6 +82,11 @@ class EngineClient:
             for entry in entries
             if isinstance(entry, dict) and entry.get("is_processing") and "id_task" in entry
         }
+
+    async def counters(self) -> EngineCounters | None:
+        """What it counts of its work; None where it does not tell now. Raises httpx.TransportError."""
+        answer = await self._client.get("/metrics", headers=self._key)
+        return read_counters(answer.text) if answer.status_code == 200 else None
 
     async def completes_a_token(self, timeout_seconds: float) -> bool:
         """Whether it completes one token of a short prompt. As a stream: a server notices when its reader leaves.

@@ -1,5 +1,7 @@
 """Acceptance from counts: rates are always computed, never stored."""
 
+from collections.abc import Sequence
+
 
 def acceptance_rate(draft_tokens: int | None, accepted_tokens: int | None) -> float | None:
     """Accepted ÷ draft tokens; None where nothing was drafted or nothing was reported."""
@@ -25,3 +27,20 @@ def generation_rate(generated_tokens: int | None, generation_seconds: float | No
     if generated_tokens is None or not generation_seconds or generated_tokens < 2:
         return None
     return (generated_tokens - 1) / generation_seconds
+
+
+def mean_acceptance_length(drafts: int | None, accepted_tokens: int | None) -> float | None:
+    """Tokens per draft, bonus token included: 1 + accepted ÷ drafts. Exact; None where there was no draft."""
+    if not drafts or accepted_tokens is None:
+        return None
+    return 1 + accepted_tokens / drafts
+
+
+def acceptance_rate_by_position(drafts: int | None, accepted_by_position: Sequence[int] | None) -> list[float] | None:
+    """For each position the share of drafts whose token there was accepted; None where there was no draft.
+
+    Drafts that were shorter count as well: their token there was not accepted.
+    """
+    if not drafts or accepted_by_position is None:
+        return None
+    return [accepted / drafts for accepted in accepted_by_position]

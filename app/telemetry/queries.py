@@ -13,8 +13,8 @@ from sqlmodel import Session, col
 from app.errors import PacelineError, RequestNotFound
 from app.identifiers import first_id_at, parse_id
 from app.telemetry.codes import CATEGORIES, OUTCOMES
-from app.telemetry.recorder import CLIENT_REQUEST_ID_MOST
 from app.telemetry.records import RequestRecord, RequestTexts, record_of
+from app.telemetry.rows import CLIENT_REQUEST_ID_MOST
 from app.telemetry.tables import LabelRow, LaunchContextRow, RequestRow
 
 T = TypeVar("T")
@@ -95,9 +95,9 @@ def conditions(filters: RequestFilters) -> list[ColumnElement[bool]]:
             raise QueryInvalid("category", f"{filters.category!r} is none of {', '.join(CATEGORIES.numbers)}")
         chosen.append(col(RequestRow.category_code) == CATEGORIES.encode(filters.category))
     if filters.since is not None:
-        chosen.append(col(RequestRow.id) >= _first_id(filters.since))
+        chosen.append(col(RequestRow.id) >= first_id_of(filters.since))
     if filters.until is not None:
-        chosen.append(col(RequestRow.id) < _first_id(filters.until))
+        chosen.append(col(RequestRow.id) < first_id_of(filters.until))
     return chosen
 
 
@@ -169,7 +169,7 @@ def _texts(row: RequestRow, labels: dict[int | None, str]) -> RequestTexts:
     )
 
 
-def _first_id(moment: datetime) -> int:
+def first_id_of(moment: datetime) -> int:
     """The smallest id given at this moment or later; ids know milliseconds."""
     milliseconds = -((_EPOCH - moment) // timedelta(milliseconds=1))
     return min(max(first_id_at(milliseconds), 0), _LARGEST_ID)

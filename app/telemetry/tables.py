@@ -87,3 +87,75 @@ class RequestRow(SQLModel, table=True):
     finish_reason_label: int | None = None
     client_label: int | None = None
     client_request_id: str | None = Field(default=None, sa_type=Text)
+
+
+class AcceptanceWindowRow(SQLModel, table=True):
+    """What an engine counted of its drafts from one reading to the next. The id is of the moment of the later one.
+
+    `accepted_by_position` is a JSON list of integers. `rounded_to` is the least step in which the three counts of
+    drafts were told: 1 where they are exact.
+    """
+
+    __tablename__ = "acceptance_window"
+
+    id: int = Field(primary_key=True)
+    # SQLite appends the row's id to every index, so this one orders the windows of a context by time.
+    context_id: int = Field(foreign_key="launch_context.id", index=True)
+    instance_id: int
+    started_at_milliseconds: int
+    ended_at_milliseconds: int
+    drafts: int | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    accepted_by_position: str | None = Field(default=None, sa_type=Text)
+    generated_tokens: int | None = None
+    generation_us: int | None = None
+    rounded_to: int
+
+
+class RollupRow(SQLModel, table=True):
+    """Sums of the requests of one context, category and outcome that came in an hour, or in a day (`hours` 24).
+
+    `first_hour` counts hours since 1970; days are those of UTC. A sum is NULL where no request reported it.
+    `histograms` is what `app/telemetry/cells.py` makes of them.
+    """
+
+    __tablename__ = "request_rollup"
+    __table_args__ = (Index("ix_request_rollup_hours", "hours", "first_hour"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    hours: int
+    first_hour: int
+    context_id: int | None = Field(default=None, foreign_key="launch_context.id")
+    category_code: int | None = None
+    outcome_code: int
+    requests: int
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    generated_tokens: int | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    timed_tokens: int | None = None
+    timed_us: int | None = None
+    histograms: bytes
+
+
+class LateRequestRow(SQLModel, table=True):
+    """A row of `request` that came after its hour was closed, and is not in the roll-ups yet."""
+
+    __tablename__ = "request_late"
+
+    id: int = Field(primary_key=True)
+
+
+class RollupStateRow(SQLModel, table=True):
+    """How far the roll-ups are, in hours since 1970; one row. Hours before `closed_hour` take late rows only, those
+    before `rolled_hour` are rolled up, and of those before `kept_hour` rows may be gone.
+    """
+
+    __tablename__ = "rollup_state"
+
+    id: int = Field(primary_key=True)
+    closed_hour: int
+    rolled_hour: int
+    kept_hour: int

@@ -5,6 +5,7 @@ from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
+from fakes.acceptance_windows import window
 from fakes.finished_requests import INSTANCE_ID, PLAIN_CONTEXT, UNDRAFTED, finished, rejected
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -16,6 +17,7 @@ from app.database import Database
 from app.identifiers import id_text
 from app.proxy.observer import RequestFinished
 from app.telemetry.recorder import Recorder
+from app.telemetry.windows import WindowRecorder
 
 EVENTS = [
     finished(0, client_request_id="mine"),
@@ -31,6 +33,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     database = Database(f"sqlite:///{tmp_path / 'paceline.db'}", linger_seconds=0.01)
     database.migrate()
     database.start()
+    WindowRecorder(database).on_window(window())
     record(database, EVENTS)
     app = FastAPI()
     install(app)
@@ -174,9 +177,31 @@ def test_stats_by_profile(client: TestClient) -> None:
         "acceptance_rate": 0.8,
         "generation_tokens_per_second": {"p50": 40.0, "p90": 40.0, "p99": 40.0, "overall": 40.0},
         "time_to_first_token_seconds": {"p50": 0.25, "p90": 0.75, "p99": 0.75},
+        "time_per_output_token_seconds": {"p50": 0.025, "p90": 0.025, "p99": 0.025},
+        "queue_seconds": {"p50": 0.0015, "p90": 0.0015, "p99": 0.0015},
+        "percentiles_relative_error": 0.0,
+        "engine_acceptance": {
+            "drafts": 10,
+            "draft_tokens": 28,
+            "accepted_tokens": 21,
+            "acceptance_rate": 0.75,
+            "mean_acceptance_length": 3.1,
+            "acceptance_rate_by_position": [0.9, 0.8, 0.4],
+            "rounded_to": 1,
+        },
     }
+    assert [item["engine_acceptance"] is None for item in body["items"]] == [True, False, True]
     assert body["items"][2]["acceptance_rate"] is None
     assert body["items"][0]["generation_tokens_per_second"] is None
+
+
+def test_what_engines_counted_is_told_where_windows_can_tell(client: TestClient) -> None:
+    def told(**query: str) -> list[bool]:
+        items = client.get("/stats", params={"profile": "gemma", **query}).json()["items"]
+        return [item["engine_acceptance"] is not None for item in items]
+
+    assert told(group_by="method,profile,method") == told(group_by="") == [True]
+    assert told(group_by="profile,category") == told(outcome="completed") == [False]
 
 
 def test_stats_take_filters_and_no_group(client: TestClient) -> None:

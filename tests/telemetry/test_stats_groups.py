@@ -21,7 +21,8 @@ from app.proxy.endpoints import Endpoint
 from app.proxy.observer import Outcome, RequestFinished
 from app.telemetry.queries import QueryInvalid, RequestFilters
 from app.telemetry.recorder import Recorder
-from app.telemetry.stats import GROUPS_MOST, Percentiles, StatsRow, stats
+from app.telemetry.stats import Percentiles, StatsRow, stats
+from app.telemetry.stats_groups import GROUPS_MOST
 
 START = datetime.fromtimestamp(START_SECONDS, UTC)
 
@@ -65,6 +66,9 @@ async def test_categories_of_a_profile_have_rates_and_percentiles_of_their_own(
         generation_tokens_per_second_overall=pytest.approx(70 / 3),
         generation_tokens_per_second=Percentiles(10.0, 30.0, 30.0),
         time_to_first_token_seconds=Percentiles(0.1, 0.3, 0.3),
+        time_per_output_token_seconds=Percentiles(pytest.approx(1 / 30), 0.1, 0.1),
+        queue_seconds=Percentiles(0.0015, 0.0015, 0.0015),
+        percentiles_relative_error=0.0,
     )
     assert translation.group == {"profile": "gemma", "category": "translation"}
     assert translation.generation_tokens_per_second == Percentiles(100.0, 100.0, 100.0)

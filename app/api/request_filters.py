@@ -1,0 +1,48 @@
+"""What chooses recorded requests, in the query of every path that lists or sums them up."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+
+from app.telemetry.queries import QueryInvalid, RequestFilters
+
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+
+def filters(
+    profile: str | None = None,
+    outcome: str | None = None,
+    method: str | None = None,
+    category: str | None = None,
+    since: Annotated[str | None, Query(description="RFC 3339; the first moment that counts")] = None,
+    until: Annotated[str | None, Query(description="RFC 3339; the first moment after those that count")] = None,
+) -> RequestFilters:
+    """The filters that a query asks for. Raises QueryInvalid."""
+    return RequestFilters(profile, outcome, method, category, _time("since", since), _time("until", until))
+
+
+def only(*names: str) -> Any:
+    """Refuse any other query parameter: a filter that is misspelt would answer with everything."""
+    known = (*RequestFilters.__dataclass_fields__, *names)
+
+    def check(request: Request) -> None:
+        for name in request.query_params:
+            if name not in known:
+                raise QueryInvalid(name, f"unknown parameter; known are {', '.join(known)}")
+
+    return Depends(check)
+
+
+def _time(name: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    # A plus sign that was not encoded arrives as a space.
+    text = re.sub(r" (\d\d:\d\d)$", r"+\1", text)
+    try:
+        if not _RFC_3339.fullmatch(text):
+            raise ValueError
+        return datetime.fromisoformat(text.upper())
+    except ValueError as failure:
+        raise QueryInvalid(name, f"{text!r} is no RFC 3339 time; write it like 2026-01-31T12:00:00Z") from failure

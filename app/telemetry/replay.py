@@ -1,0 +1,80 @@
+"""Spilled requests on their way into the database, in the order in which they ended."""
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from app.database import Database
+from app.errors import DatabaseUnavailable
+from app.telemetry.rows import RequestRows
+from app.telemetry.spill import SpilledPart, SpillFile
+
+_log = logging.getLogger(__name__)
+
+_PART_ROWS = 500
+RETRY_SECONDS = 1.0
+
+
+class Replay:
+    """Takes the spill file off from its front, part by part. A row that is there already is left as it is.
+
+    One thread asks, with `go_on`; `on_settled` is called on the writer thread of the database after each attempt.
+    """
+
+    def __init__(self, database: Database, rows: RequestRows, spill: SpillFile, on_settled: Callable[[], None]) -> None:
+        self._database = database
+        self._rows = rows
+        self._spill = spill
+        self._on_settled = on_settled
+        self._is_under_way = False
+        self._retry_at = 0.0
+        # After a part that the database refuses for what is in it, so many go by themselves.
+        self._singly = 0
+        self.replayed_rows = 0
+        self.lost_rows = 0
+        self.obstacle: str | None = None
+
+    def go_on(self, now: float) -> float | None:
+        """Begin with the next part if it is time; seconds until the next try, None where there is none to come.
+
+        Raises OSError where the file cannot be read.
+        """
+        if self._is_under_way or not self._spill.rows:
+            return None
+        if now < self._retry_at:
+            return self._retry_at - now
+        part = self._spill.front(1 if self._singly else _PART_ROWS)
+        self._is_under_way = True
+        try:
+            future = self._database.submit(lambda session: self._rows.insert(session, part.events))
+        except DatabaseUnavailable:  # closed: the next start goes on
+            return None
+        future.add_done_callback(lambda done: self._settle(done, part))
+        return None
+
+    def _settle(self, done: "Future[int]", part: SpilledPart) -> None:
+        failure = None if done.cancelled() else done.exception()
+        if failure is not None or done.cancelled():
+            self._rows.forget()
+        if isinstance(failure, DatabaseUnavailable) or done.cancelled():
+            self.obstacle = str(failure)
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+        elif failure is not None and len(part.events) > 1:
+            self._singly = len(part.events)
+        else:
+            self._singly = max(self._singly - 1, 0)
+            self._finish(part, failure, 0 if failure is not None else done.result())
+        self._is_under_way = False
+        self._on_settled()
+
+    def _finish(self, part: SpilledPart, failure: BaseException | None, inserted_rows: int) -> None:
+        self.obstacle = None
+        self.replayed_rows += inserted_rows
+        self.lost_rows += part.unreadable
+        if failure is not None:
+            self.lost_rows += len(part.events)
+            _log.error("a spilled request cannot be recorded: %s", failure, exc_info=failure)
+        self._spill.done(part)
+        if inserted_rows:
+            _log.info("%d requests of the spill file were recorded, %d are left", inserted_rows, self._spill.rows)

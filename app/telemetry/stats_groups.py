@@ -1,0 +1,116 @@
+"""Groups of /stats: what tells one from another, and what is gathered of each, from rows and from roll-ups."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlmodel import col
+
+from app.identifiers import IDS_PER_HOUR, id_time
+from app.telemetry import histogram
+from app.telemetry.cells import SUMS, plus
+from app.telemetry.codes import CATEGORIES, OUTCOMES
+from app.telemetry.histogram import Histogram
+from app.telemetry.queries import QueryInvalid
+from app.telemetry.tables import LaunchContextRow, RequestRow, RollupRow
+
+GroupKey = tuple[str | int | None, ...]
+
+GROUPS_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """The column that tells apart rows, and that of cells; `shown` is what is read of their value."""
+
+    of_rows: Any
+    of_cells: Any
+    shown: Callable[[Any], str | int] | None = None
+
+
+def _of_context(column: Any) -> Grouping:
+    return Grouping(col(column), col(column))
+
+
+GROUPINGS: Mapping[str, Grouping] = {
+    "profile": _of_context(LaunchContextRow.profile_id),
+    "revision": _of_context(LaunchContextRow.revision),
+    "method": _of_context(LaunchContextRow.method),
+    "engine_build": _of_context(LaunchContextRow.engine_build),
+    "category": Grouping(col(RequestRow.category_code), col(RollupRow.category_code), CATEGORIES.decode),
+    # Ids begin with the time, so the hour is in them.
+    "hour": Grouping(
+        col(RequestRow.id) // IDS_PER_HOUR,
+        col(RollupRow.first_hour),
+        lambda hour: f"{id_time(hour * IDS_PER_HOUR):%Y-%m-%dT%H:%M:%SZ}",
+    ),
+}
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What is summed up of one group. Values and histograms are those of a cell: rates, first tokens, queues."""
+
+    outcomes: dict[str, int] = field(default_factory=dict)
+    sums: list[int | None] = field(default_factory=lambda: [None] * len(SUMS))
+    values: tuple[list[float], list[float], list[float]] = field(default_factory=lambda: ([], [], []))
+    histograms: tuple[Histogram, Histogram, Histogram] = field(default_factory=lambda: ({}, {}, {}))
+    has_cells: bool = False
+
+    def add(self, outcome_code: int, requests: int, sums: Sequence[int | None]) -> None:
+        """Add requests that had one outcome."""
+        outcome = OUTCOMES.decode(outcome_code)
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + requests
+        self.sums = [plus(known, more) for known, more in zip(self.sums, sums, strict=True)]
+
+    def add_values(self, values: Iterable[float | None]) -> None:
+        """Add what was measured of one request."""
+        for known, value in zip(self.values, values, strict=True):
+            if value is not None:
+                known.append(value)
+
+    def add_histograms(self, histograms: Iterable[Mapping[int, int]]) -> None:
+        """Add those of a cell."""
+        self.has_cells = True
+        for known, more in zip(self.histograms, histograms, strict=True):
+            histogram.merge(known, more)
+
+    def ranked(self, which: int) -> tuple[int, Callable[[int], float]]:
+        """How many values there are of one of the three, and what gives that of a rank, from 1 upwards.
+
+        Values that were measured, or within histogram.RELATIVE_ERROR of them where there are cells.
+        """
+        if not self.has_cells:
+            ordered = sorted(self.values[which])
+            return len(ordered), lambda rank: ordered[rank - 1]
+        together = dict(self.histograms[which])
+        for value in self.values[which]:
+            histogram.add(together, value)
+        return sum(together.values()), lambda rank: histogram.value_of_rank(together, rank)
+
+
+class Groups:
+    """What is gathered, by the key that is shown."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._groupings = [GROUPINGS[name] for name in names]
+        self.row_columns = [grouping.of_rows for grouping in self._groupings]
+        self.cell_columns = [grouping.of_cells for grouping in self._groupings]
+        self._of_values: dict[tuple[Any, ...], Gathered] = {}
+        self.of_key: dict[GroupKey, Gathered] = {}
+
+    def of(self, values: tuple[Any, ...]) -> Gathered:
+        """The group of what the columns hold. Raises QueryInvalid where that would be one too many."""
+        group = self._of_values.get(values)
+        if group is None:
+            parts = zip(self._groupings, values, strict=True)
+            key = tuple(
+                value if grouping.shown is None or value is None else grouping.shown(value) for grouping, value in parts
+            )
+            group = self._of_values[values] = self.of_key.setdefault(key, Gathered())
+            if len(self.of_key) > GROUPS_MOST:
+                raise QueryInvalid(
+                    "group_by", f"over {GROUPS_MOST} groups: group by less, or restrict by `since` and `until`"
+                )
+        return group

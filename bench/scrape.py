@@ -1,0 +1,148 @@
+"""What a scrape costs: a service with many profiles that have all served, of which some are alive."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime
+
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from app.events import EventBus
+from app.identifiers import first_id_at
+from app.instances.evidence import DeviceSample
+from app.instances.lease import LaunchContext
+from app.instances.record import InstanceRecord
+from app.instances.state import InstanceState, InstanceStateChanged
+from app.instances.windows import AcceptanceWindowClosed
+from app.inventory.devices import Device
+from app.inventory.host import host_memory_now
+from app.llama_server.counters import EngineCounters
+from app.llama_server.timings import EngineReport
+from app.metrics.series import Series, Sources
+from app.proxy.endpoints import Endpoint
+from app.proxy.observer import Outcome, RequestFinished
+
+PROFILES, LIVING = 50, 8
+LINES_MOST, SECONDS_MOST = 2500, 0.020
+_GB = 1 << 30
+# The last lives were an hour ago: of these profiles the histograms are at rest.
+_HOUR_SECONDS = 3600.0
+_TERMS = ("weights", "kv_cache", "compute", "draft_weights", "draft_kv_cache", "draft_compute")
+_REPORT = EngineReport(
+    prompt_tokens=500,
+    cached_tokens=100,
+    generated_tokens=200,
+    prompt_us=100_000,
+    generation_us=4_000_000,
+    draft_tokens=300,
+    accepted_tokens=150,
+)
+
+
+def busy_series(profiles: int = PROFILES, living: int = LIVING) -> Series:
+    """Every profile speculates with drafts of four tokens, was started twice and has served in two ways; `living` of
+    them do now, each on two devices and the host.
+    """
+    now = [0.0]
+    names = [f"profile-{number:02}-with-a-name" for number in range(profiles)]
+    committed: Future[None] = Future()
+    committed.set_result(None)
+    sources = Sources(
+        version="1.0.0",
+        engine_build=lambda: "b11434",
+        profiles=lambda: names,
+        methods=lambda: dict.fromkeys(names, "draft"),
+        records=lambda: _records(names, living),
+        devices=lambda: [Device(f"CUDA{number}", total_bytes=80 * _GB, free_bytes=_GB) for number in range(8)],
+        looks=lambda: {f"CUDA{number}": _look(now[0]) for number in range(8)},
+        active=lambda: names[:living] * 4,
+        host=host_memory_now,
+        rows=lambda: {"request": 1_000_000},
+        submit=lambda: committed,
+        refused=lambda: dict.fromkeys(("missing", "unknown", "expired", "revoked"), 3),
+    )
+    series = Series(sources, clock=lambda: now[0])
+    bus = EventBus()
+    series.subscribe(bus)
+    for number, name in enumerate(names):
+        _live(bus, name, 2 * number + 1)
+        bus.publish(InstanceStateChanged(2 * number + 1, name, InstanceState.STOPPED))
+    now[0] += _HOUR_SECONDS
+    for number, name in enumerate(names[:living]):
+        _live(bus, name, 2 * number + 2)
+    return series
+
+
+def _live(bus: EventBus, name: str, instance_id: int) -> None:
+    context = LaunchContext(name, 1, "b11434", "0123456789abcdef", "CUDA0,CUDA1", "draft")
+    bus.publish(InstanceStateChanged(instance_id, name, InstanceState.LOADING))
+    bus.publish(InstanceStateChanged(instance_id, name, InstanceState.READY, load_seconds=12.5))
+    for number, outcome in enumerate((Outcome.COMPLETED, Outcome.CLIENT_GONE)):
+        bus.publish(
+            RequestFinished(
+                request_id=first_id_at(1_760_000_000_000 + number),
+                client_request_id=None,
+                instance_id=instance_id,
+                context=context,
+                profile_id=name,
+                requested_model=name,
+                route_reason="id",
+                endpoint=Endpoint.CHAT_COMPLETIONS,
+                stream=True,
+                outcome=outcome,
+                status_code=200,
+                error=None,
+                queue_us=1500,
+                time_to_first_token_us=250_000,
+                duration_us=4_400_000,
+                report=_REPORT,
+            )
+        )
+    counts = EngineCounters(100, 400, 210, (90, 60, 40, 20), 310, 4_000_000)
+    bus.publish(AcceptanceWindowClosed(instance_id, context, 0, 15_000, counts))
+
+
+def _records(names: Sequence[str], living: int) -> Sequence[InstanceRecord]:
+    devices = {name: dict.fromkeys(_TERMS, _GB) for name in ("CUDA0", "CUDA1", "host")}
+    return [
+        InstanceRecord(
+            id=number,
+            profile_id=name,
+            revision=1,
+            state=InstanceState.READY if number < living else InstanceState.STOPPED,
+            engine_build="b11434",
+            argv=(),
+            created_at=datetime.now(UTC),
+            speculation={},
+            leases=4,
+            memory={"predicted": devices, "measured": devices},
+        )
+        for number, name in enumerate(names)
+    ]
+
+
+def _look(at_seconds: float) -> DeviceSample:
+    return DeviceSample(at_seconds, 0.9, _GB, 80 * _GB, 400.0, 60, (), 1_000_000, 2_000_000)
+
+
+def run() -> int:
+    """Print what scrapes cost; 1 where one is over its budget."""
+    over = False
+    print(f"\nA scrape ({PROFILES} profiles; the budget of {LIVING} alive: {LINES_MOST} lines, {SECONDS_MOST * 1e3:g} ms)")
+    for living in (0, LIVING, PROFILES):
+        series = busy_series(living=living)
+        for kind, encode in (("text", generate_latest), ("OpenMetrics", generate_openmetrics)):
+            seconds = []
+            for _ in range(50):
+                began = time.perf_counter()
+                body = encode(series.registry)
+                seconds.append(time.perf_counter() - began)
+            lines, median, worst = body.count(b"\n"), sorted(seconds)[25], sorted(seconds)[-2]
+            over = over or (living <= LIVING and (lines > LINES_MOST or median > SECONDS_MOST))
+            print(f"  {living:>2} alive, {kind:<11} {lines:>5} lines, {median * 1e3:5.1f} ms (p98 {worst * 1e3:.1f} ms)")
+    return int(over)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run())
