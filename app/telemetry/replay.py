@@ -31,6 +31,7 @@ class Replay:
         self._retry_at = 0.0
         # After a part that the database refuses for what is in it, so many go by themselves.
         self._singly = 0
+        self._unsaid_rows = 0
         self.replayed_rows = 0
         self.lost_rows = 0
         self.obstacle: str | None = None
@@ -76,5 +77,7 @@ class Replay:
             self.lost_rows += len(part.events)
             _log.error("a spilled request cannot be recorded: %s", failure, exc_info=failure)
         self._spill.done(part)
-        if inserted_rows:
-            _log.info("%d requests of the spill file were recorded, %d are left", inserted_rows, self._spill.rows)
+        self._unsaid_rows += inserted_rows
+        if self._unsaid_rows and not self._spill.rows:
+            _log.info("the database has taken %d requests from the spill file", self._unsaid_rows)
+            self._unsaid_rows = 0
