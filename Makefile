@@ -9,7 +9,7 @@ peers := .venv/peers
 linters := .venv/linters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check check-deploy fix run migrate bench bench-peers engine
+.PHONY: help setup demo test check check-deploy fix run migrate bench bench-peers engine metrics-page
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,9 @@ bench: $(stamp) ## measure what the relay, the planner and the recorder cost
 
 bench-peers: $(stamp) $(peers)/.installed ## the same for LiteLLM's proxy, which goes into an environment of its own
 	@$(bin)/python -m bench.peers $(peers)/bin/litellm
+
+metrics-page: $(stamp) ## write docs/metrics.md from the series that there are
+	@$(bin)/python -m app.metrics.catalogue > docs/metrics.md
 
 engine: $(stamp) ## build the real llama-server once (7 minutes), for tests and for use
 	@PYTHON=$(bin)/python deploy/engine/build.sh

@@ -55,6 +55,7 @@ class Settings(BaseSettings):
     rpc: Annotated[tuple[str, ...], NoDecode] = Field((), description="RPC devices, host:port joined by commas")
     admin_key: SecretStr | None = Field(None, description="key that may do everything")
     admin_key_file: Path | None = Field(None, description="file that holds the admin key")
+    metrics_key_file: Path | None = Field(None, description="file that holds a key for /metrics and /health alone")
     allow_unauthenticated: bool = Field(False, description="listen beyond loopback without any key")
     trusted_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="host names that may be asked for where no key is configured, joined by commas"
@@ -100,6 +101,12 @@ class Settings(BaseSettings):
     margin_bytes: int = Field(
         1024**3, ge=0, description="memory left free on each device, where a profile says nothing"
     )
+    retention_days: float = Field(
+        90.0, ge=0, description="days for which rows of requests are kept; their sums stay. 0: no end"
+    )
+    retention_bytes: int = Field(
+        2 * 1024**3, ge=0, description="size of the database past which the oldest rows of requests go; 0: no limit"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what the service logs")
 
     @field_validator("model_dirs", mode="before")
@@ -117,7 +124,7 @@ class Settings(BaseSettings):
     def _name_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_origin(text) for text in value)
 
-    @field_validator("data_dir", "model_dirs", "profiles_dir", "admin_key_file", "runtime_dir")
+    @field_validator("data_dir", "model_dirs", "profiles_dir", "admin_key_file", "metrics_key_file", "runtime_dir")
     @classmethod
     def _expand(cls, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -156,17 +163,11 @@ class Settings(BaseSettings):
         """
         if self.admin_key is not None:
             return self.admin_key.get_secret_value().strip() or None
-        if self.admin_key_file is None:
-            return None
-        try:
-            key = self.admin_key_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as failure:
-            raise SettingsInvalid(
-                f"PACELINE_ADMIN_KEY_FILE {self.admin_key_file} cannot be read: {failure}"
-            ) from failure
-        if not key:
-            raise SettingsInvalid(f"PACELINE_ADMIN_KEY_FILE {self.admin_key_file} is empty")
-        return key
+        return _read_key("PACELINE_ADMIN_KEY_FILE", self.admin_key_file)
+
+    def read_metrics_key(self) -> str | None:
+        """The key for metrics; None where no file is named. Raises SettingsInvalid as `read_admin_key` does."""
+        return _read_key("PACELINE_METRICS_KEY_FILE", self.metrics_key_file)
 
     def make_runtime_dir(self) -> Path:
         """A new, short, private folder (mode 0700) for sockets: their paths end at 107 bytes."""
@@ -186,6 +187,18 @@ def load_settings(**overrides: Any) -> Settings:
             for problem in failure.errors()
         ]
         raise SettingsInvalid("; ".join(lines)) from failure
+
+
+def _read_key(variable: str, path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise SettingsInvalid(f"{variable} {path} cannot be read: {failure}") from failure
+    if not key:
+        raise SettingsInvalid(f"{variable} {path} is empty")
+    return key
 
 
 def _origin(text: str) -> str:

@@ -8,10 +8,11 @@ from app.errors import PacelineError
 
 
 class KeyKind(StrEnum):
-    """What a key permits: everything, or inference and `/health`."""
+    """What a key permits: everything; or inference and `/health`; or `/metrics` and `/health`."""
 
     ADMIN = "admin"
     INFERENCE = "inference"
+    METRICS = "metrics"
 
 
 @dataclass(frozen=True, slots=True)

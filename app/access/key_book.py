@@ -21,6 +21,7 @@ from app.near_names import near_names
 _log = logging.getLogger(__name__)
 
 CONFIGURED = Key("configured", KeyKind.ADMIN)
+CONFIGURED_METRICS = Key("configured-metrics", KeyKind.METRICS)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 # The time of last use is for people who tidy up: a write for each request would buy them nothing.
@@ -31,7 +32,8 @@ _NOBODY = bytes(32)
 class KeyBook:
     """Keys by name, and by what a client shows. `load` first.
 
-    `configured` is the admin key of the settings; `may_be_empty` says whether the service may run without any key.
+    `configured` is the admin key of the settings, `metrics` their key for metrics, which counts only beside another.
+    `may_be_empty` says whether the service may run without any key.
     Writes are one after another, each in the database before it counts. `clock` answers seconds since 1970.
     """
 
@@ -40,11 +42,13 @@ class KeyBook:
         database: Database,
         *,
         configured: str | None,
+        metrics: str | None = None,
         may_be_empty: bool,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
-        self._configured = None if configured is None else digest_of(configured.encode())
+        given = ((CONFIGURED, configured), (CONFIGURED_METRICS, metrics))
+        self._configured = {key: digest_of(text.encode()) for key, text in given if text is not None}
         self._may_be_empty = may_be_empty
         self._clock = clock
         self._writing = asyncio.Lock()
@@ -58,18 +62,18 @@ class KeyBook:
     @property
     def is_empty(self) -> bool:
         """Whether there is no key at all. One that has expired is one: it must not open the service by that."""
-        return self._configured is None and not self._by_id
+        return CONFIGURED not in self._configured and not self._by_id
 
     def list(self) -> Sequence[Key]:
-        """Every key, by name; that of the settings first."""
-        stored = sorted((stored.key for stored in self._by_id.values()), key=lambda key: key.name)
-        return stored if self._configured is None else [CONFIGURED, *stored]
+        """Every key, by name; those of the settings first."""
+        return [*self._configured, *sorted((stored.key for stored in self._by_id.values()), key=lambda key: key.name)]
 
     def recognise(self, shown: bytes) -> Key:
         """The key that opens with this. Raises AccessDenied (401), for every wrong one after the same work."""
         digest = digest_of(shown)
-        if self._configured is not None and hmac.compare_digest(digest, self._configured):
-            return CONFIGURED
+        for configured, expected in self._configured.items():
+            if hmac.compare_digest(digest, expected):
+                return configured
         stored = self._by_id.get(id_of(shown))
         if not hmac.compare_digest(digest, _NOBODY if stored is None else stored.digest) or stored is None:
             raise AccessDenied("the key is not known", status=401, reason=Refusal.UNKNOWN.value)
@@ -121,12 +125,14 @@ class KeyBook:
                 f"{name[:100]!r} is no name of a key: up to 64 lower-case letters, digits, `.`, `_` and `-`",
                 field="name",
             )
-        if name == CONFIGURED.name:
-            raise KeyInvalid(f'"{name}" is what the key of the settings is called: choose another name', field="name")
+        if name in (CONFIGURED.name, CONFIGURED_METRICS.name):
+            raise KeyInvalid(f'"{name}" is what a key of the settings is called: choose another name', field="name")
         if any(key.name == name for key in self.list()):
             raise KeyExists(f'there is a key "{name}" already: revoke it first, or choose another name', name=name)
         if kind is KeyKind.ADMIN and profiles is not None:
             raise KeyInvalid("an admin key may use every profile: leave `profiles` out", field="profiles")
+        if kind is KeyKind.METRICS and profiles is not None:
+            raise KeyInvalid("a key for metrics uses no profile: leave `profiles` out", field="profiles")
         if profiles is not None and not profiles:
             raise KeyInvalid(
                 "the key could use no profile: name some, or leave `profiles` out for all", field="profiles"
@@ -141,17 +147,17 @@ class KeyBook:
             )
 
     def _removable(self, name: str) -> StoredKey:
-        if name == CONFIGURED.name and self._configured is not None:
-            raise KeyNeeded(
-                "this key comes from the settings: take PACELINE_ADMIN_KEY or PACELINE_ADMIN_KEY_FILE away, and start "
-                "the service anew"
-            )
+        if any(key.name == name for key in self._configured):
+            variables = "PACELINE_ADMIN_KEY or PACELINE_ADMIN_KEY_FILE"
+            if name == CONFIGURED_METRICS.name:
+                variables = "PACELINE_METRICS_KEY_FILE"
+            raise KeyNeeded(f"this key comes from the settings: take {variables} away, and start the service anew")
         stored = next((stored for stored in self._by_id.values() if stored.key.name == name), None)
         if stored is None:
             near = near_names(name, (key.name for key in self.list()))
             advice = f"; is it {' or '.join(near)}?" if near else ""
             raise KeyNotFound(f'there is no key "{name}"{advice}', name=name)
-        left = [key for key in self.list() if key.name != name]
+        left = [key for key in self.list() if key.name != name and key is not CONFIGURED_METRICS]
         if not left and not self._may_be_empty:
             raise KeyNeeded(
                 "this is the last key, and the service can be reached from other machines: make another first"

@@ -13,6 +13,7 @@ from app.settings import Settings
 _log = logging.getLogger(__name__)
 
 _HEALTH = "/health"
+_METRICS = "/metrics"
 # Shorter ones that people think of can be guessed, however much the tries are slowed.
 _CONFIGURED_LEAST_CHARACTERS = 20
 
@@ -39,11 +40,13 @@ class Gatekeeper:
                 reason=Refusal.MISSING.value,
             )
         key = self.book.recognise(shown)
-        if key.kind is not KeyKind.ADMIN and not is_inference and path != _HEALTH:
+        if not _permits(key.kind, path, is_inference=is_inference):
             raise AccessDenied(
-                f"the key {key.name!r} is for inference only: this takes an admin key",
+                f"the key {key.name!r} is for {key.kind.value} only: this takes "
+                f"{'a key for inference' if is_inference else 'an admin key'}",
                 status=403,
                 reason=Refusal.NOT_PERMITTED.value,
+                key=key.name,
             )
         return key
 
@@ -51,7 +54,13 @@ class Gatekeeper:
 def gatekeeper(settings: Settings, book: KeyBook) -> Gatekeeper:
     """The gatekeeper for these settings."""
     open_to_all = settings.listens_on_loopback or settings.metrics_public
-    return Gatekeeper(book, frozenset({_HEALTH, "/metrics"}) if open_to_all else frozenset())
+    return Gatekeeper(book, frozenset({_HEALTH, _METRICS}) if open_to_all else frozenset())
+
+
+def _permits(kind: KeyKind, path: str, *, is_inference: bool) -> bool:
+    if kind is KeyKind.ADMIN or path == _HEALTH:
+        return True
+    return is_inference if kind is KeyKind.INFERENCE else path == _METRICS
 
 
 def demand_keys(settings: Settings, book: KeyBook) -> None:

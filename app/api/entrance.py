@@ -18,7 +18,12 @@ class Entrance:
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
-        self.book = KeyBook(database, configured=settings.read_admin_key(), may_be_empty=may_be_without_keys(settings))
+        self.book = KeyBook(
+            database,
+            configured=settings.read_admin_key(),
+            metrics=settings.read_metrics_key(),
+            may_be_empty=may_be_without_keys(settings),
+        )
         self.refusals = Refusals()
 
     def load(self) -> None:

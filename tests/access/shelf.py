@@ -13,9 +13,15 @@ class Shelf:
         self.database = database
         self.now_seconds = 1_700_000_000.0
 
-    def book(self, configured: str | None = None, *, may_be_empty: bool = True) -> KeyBook:
+    def book(self, configured: str | None = None, *, metrics: str | None = None, may_be_empty: bool = True) -> KeyBook:
         """A book on the same database, loaded, as after a restart."""
-        made = KeyBook(self.database, configured=configured, may_be_empty=may_be_empty, clock=lambda: self.now_seconds)
+        made = KeyBook(
+            self.database,
+            configured=configured,
+            metrics=metrics,
+            may_be_empty=may_be_empty,
+            clock=lambda: self.now_seconds,
+        )
         made.load()
         return made
 

@@ -116,6 +116,33 @@ def test_health_and_metrics_are_open_on_loopback_only(shelf: Shelf) -> None:
     keeper(shelf, admin_key="k", host="0.0.0.0", metrics_public=True).admit("/metrics", [], is_inference=False)
 
 
+async def test_a_key_for_metrics_opens_metrics_and_health_and_nothing_else(shelf: Shelf, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.key"
+    path.write_text("for-metrics-alone\n", encoding="utf-8")
+    chosen = settings(admin_key=GOOD, metrics_key_file=path, host="0.0.0.0")
+    book = shelf.book(chosen.read_admin_key(), metrics=chosen.read_metrics_key())
+    made = await book.make("prometheus", KeyKind.METRICS)
+    for secret in ("for-metrics-alone", made.secret):
+        guard, shown = gatekeeper(chosen, book), bearer(secret)
+        guard.admit("/metrics", shown, is_inference=False)
+        guard.admit("/health", shown, is_inference=False)
+        for control in ("/profiles", "/keys", "/metricsx", "/ready", "/"):
+            assert refused(guard, control, shown) == (403, "not-permitted")
+        assert refused(guard, "/v1/chat/completions", shown, is_inference=True) == (403, "not-permitted")
+    assert [(key.name, key.kind) for key in book.list()] == [
+        ("configured", KeyKind.ADMIN),
+        ("configured-metrics", KeyKind.METRICS),
+        ("prometheus", KeyKind.METRICS),
+    ]
+
+
+def test_a_key_for_metrics_alone_neither_closes_the_service_nor_lets_it_listen(shelf: Shelf) -> None:
+    book = shelf.book(metrics="for-metrics-alone")
+    assert gatekeeper(settings(), book).admit("/profiles", [], is_inference=False) is None
+    with pytest.raises(SettingsInvalid, match="there is no key"):
+        demand_keys(settings(host="0.0.0.0"), book)
+
+
 def test_both_headers_show_a_key() -> None:
     assert shown_key([(b"authorization", b"bearer  a ")]) == b"a"
     assert shown_key([(b"x-api-key", b" b")]) == b"b"

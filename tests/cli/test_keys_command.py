@@ -86,6 +86,30 @@ def test_what_is_refused_is_one_sentence(fresh: Service, tmp_path: Path) -> None
     )
 
 
+def test_a_key_for_metrics_reads_metrics(fresh: Service, tmp_path: Path) -> None:
+    admin = keys(fresh, tmp_path, "make", "laptop", "--admin").out.strip()
+    metrics = keys(fresh, tmp_path, "make", "prometheus", "--metrics", key=admin).out.strip()
+    assert status_with(fresh, "/metrics", metrics) == 200
+    assert status_with(fresh, "/profiles", metrics) == 403
+    rows = [line.split() for line in keys(fresh, tmp_path, "list", key=admin).out.splitlines()]
+    assert rows[2][:3] == ["prometheus", "metrics", "-"]
+    assert keys(fresh, tmp_path, "make", "both", "--metrics", "--admin", key=admin).code == Exit.USAGE
+
+
+def test_a_key_goes_into_a_file_once(tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "admin.key"
+    first = paceline("keys", "file", str(path), cwd=tmp_path)
+    assert (first.code, first.out) == (Exit.DONE, "")
+    key = path.read_text(encoding="utf-8").strip()
+    assert "a new key" in first.err
+    assert key not in first.err
+    assert "there already" in paceline("keys", "file", str(path), "--group", cwd=tmp_path).err
+    assert path.read_text(encoding="utf-8").strip() == key
+    nowhere = paceline("keys", "file", "/proc/admin.key", cwd=tmp_path)
+    assert nowhere.code == Exit.REFUSED
+    assert "no key can be put into" in nowhere.err
+
+
 def test_a_key_that_has_expired_is_listed_as_such() -> None:
     expiring = {
         "name": "web",

@@ -8,7 +8,7 @@ from rich.console import Console
 from app.errors import PacelineError
 
 MODEL_FILE = "gemma-3-270m-q4_k_m.gguf"
-_NOTICE = """\
+NOTICE = """\
 The demo runs Gemma 3 270M (Q4_K_M, 253 MB), a small pretrained model by Google.
 Gemma is provided under and subject to the Gemma Terms of Use: https://ai.google.dev/gemma/terms
 It continues text and was not trained to follow instructions: its answers show speed, not sense.
@@ -23,7 +23,7 @@ class DemoFailed(PacelineError):
 
 def ensure_model(console: Console, folder: Path) -> Path:
     """The model in `folder`, put together there if this is the first time. Raises DemoFailed."""
-    console.print(_NOTICE, soft_wrap=True)
+    console.print(NOTICE, soft_wrap=True)
     path = folder / MODEL_FILE
     if path.exists():
         return path
