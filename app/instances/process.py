@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from app.llama_server.children import start_child
+
 _TETHER = Path(__file__).with_name("tether.py")
 _READ_BYTES = 65536
 _LONGEST_LINE_BYTES = 65536
@@ -60,16 +62,8 @@ class ServerProcess:
     ) -> "ServerProcess":
         """Start `argv` with exactly this environment. Raises OSError where the system refuses."""
         loop = asyncio.get_running_loop()
-        transport, protocol = await loop.subprocess_exec(
-            lambda: _Child(limit=_READ_BYTES, loop=loop),
-            *tether_words(),
-            *argv,
-            env=dict(env),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            # A Ctrl-C at the terminal is for the service, which then stops its servers in order.
-            start_new_session=True,
+        transport, protocol = await start_child(
+            lambda: _Child(limit=_READ_BYTES, loop=loop), *tether_words(), *argv, env=env
         )
         return cls(asyncio.subprocess.Process(transport, protocol, loop), transport, protocol.gone, on_line)
 

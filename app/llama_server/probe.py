@@ -6,7 +6,6 @@ Nothing here starts a server that serves: a dry run is ended before it loads.
 import asyncio
 import os
 import secrets
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from app.inventory.devices import Device
 from app.inventory.engine import EngineFacts, EngineKind
 from app.llama_server.backends import device_backends
 from app.llama_server.build import build_name
+from app.llama_server.children import asked_child
 from app.llama_server.engine import EngineCommand
 from app.llama_server.environment import child_environment
 from app.llama_server.flags import ListenAddress, address_flags
@@ -25,7 +25,6 @@ from app.llama_server.help_text import parse_devices, parse_flags, parse_spec_ty
 _DEADLINE_SECONDS = 60.0
 # A Unix socket's path, its final zero included, has 108 bytes.
 _SOCKET_PATH_BYTES = 107
-_LONGEST_LINE_BYTES = 1 << 20
 
 
 class EngineProbe:
@@ -68,13 +67,16 @@ class EngineProbe:
         return await _question(engine, *told, "--list-devices", env=env)
 
     async def _ask(self, engine: EngineCommand) -> EngineFacts:
-        version, help_text, devices, backends = await asyncio.gather(
-            _question(engine, "--version"),
-            _question(engine, "--help"),
-            self._devices_text(engine, {}, self._rpc),
-            asyncio.to_thread(device_backends, engine.program),
-        )
-        flags = parse_flags(help_text)
+        try:
+            # A group, so that none is still being asked when one has failed.
+            async with asyncio.TaskGroup() as group:
+                version = group.create_task(_question(engine, "--version"))
+                help_text = group.create_task(_question(engine, "--help"))
+                devices = group.create_task(self._devices_text(engine, {}, self._rpc))
+                backends = group.create_task(asyncio.to_thread(device_backends, engine.program))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        flags = parse_flags(help_text.result())
         if "--model" not in flags or "--spec-type" not in flags:
             raise EngineUnusable(
                 f"{engine.program} does not list --model and --spec-type in its --help: "
@@ -83,40 +85,27 @@ class EngineProbe:
         return EngineFacts(
             kind=engine.kind,
             command=engine.command,
-            build=build_name(version, engine.program),
+            build=build_name(version.result(), engine.program),
             flags=flags,
-            spec_types=parse_spec_types(flags, help_text),
-            devices=parse_devices(devices),
-            device_backends=backends,
+            spec_types=parse_spec_types(flags, help_text.result()),
+            devices=parse_devices(devices.result()),
+            device_backends=backends.result(),
         )
 
 
 async def _question(engine: EngineCommand, *arguments: str, env: Mapping[str, str] | None = None) -> str:
     """Standard output and error of one short run, together; `env` are variables of a profile."""
     with tempfile.TemporaryDirectory(prefix="paceline-") as empty_folder:
+        environment = child_environment(os.environ, env or {}, empty_folder=empty_folder)
         try:
-            child = await asyncio.create_subprocess_exec(
-                *engine.command,
-                *arguments,
-                env=child_environment(os.environ, env or {}, empty_folder=empty_folder),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as refusal:
-            raise EngineUnusable(f"{engine.program} cannot be started: {refusal.strerror}") from refusal
-        try:
-            output, _ = await asyncio.wait_for(child.communicate(), _DEADLINE_SECONDS)
+            async with asked_child(*engine.command, *arguments, env=environment) as child:
+                output, _ = await asyncio.wait_for(child.communicate(), _DEADLINE_SECONDS)
         except TimeoutError:
             raise EngineUnusable(
                 f"{engine.program} did not answer {arguments[-1]} within {_DEADLINE_SECONDS:.0f} s"
             ) from None
-        finally:
-            if child.returncode is None:
-                # The whole group: the engine may be a wrapper's child.
-                os.killpg(child.pid, signal.SIGKILL)
-                await child.wait()
+        except OSError as refusal:
+            raise EngineUnusable(f"{engine.program} cannot be started: {refusal.strerror}") from refusal
     text = output.decode("utf-8", "replace")
     if child.returncode != 0:
         raise EngineUnusable(f"{engine.program} {arguments[-1]} exited with {child.returncode}: {text.strip()[-500:]}")
@@ -141,20 +130,10 @@ async def dry_run(
     engine's own, `folder` is where the private folder of the run is made.
     """
     with tempfile.TemporaryDirectory(prefix="paceline-", dir=folder) as private:
-        child = await asyncio.create_subprocess_exec(
-            *launcher,
-            *engine.command,
-            *_measuring(flags),
-            *address_flags(_private_address(private)),
-            # The key is told to nobody.
-            env=child_environment(os.environ, environment, empty_folder=private, api_key=secrets.token_hex()),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            limit=_LONGEST_LINE_BYTES,
-            start_new_session=True,
-        )
-        try:
+        words = (*launcher, *engine.command, *_measuring(flags), *address_flags(_private_address(private)))
+        # The key is told to nobody.
+        told = child_environment(os.environ, environment, empty_folder=private, api_key=secrets.token_hex())
+        async with asked_child(*words, env=told) as child:
             started = asyncio.get_running_loop().time()
             async with asyncio.timeout(min(silence_seconds, limit_seconds)) as deadline:
                 async for line in _lines(child):
@@ -162,10 +141,6 @@ async def dry_run(
                     if enough(line):
                         return None
                 return await child.wait()
-        finally:
-            if child.returncode is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                await child.wait()
 
 
 def _measuring(flags: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from proxy.scripted_engine import EngineConnection, EngineRequest, ScriptedEngine, scripted_engine, whole, within
@@ -65,7 +65,7 @@ async def staged(*, may_draft: bool = True) -> AsyncIterator[tuple[Stage, Accept
     stage = Stage()
     async with scripted_engine(stage.answer) as engine:
         upstream = Upstream(7, "launch-key", socket_path=engine.socket_path)
-        stage.lives.append(Prepared((), {}, upstream, CONTEXT, may_draft))
+        stage.lives.append(Prepared((), {}, replace(upstream, may_draft=may_draft), CONTEXT))
         windows = AcceptanceWindows(
             lambda: stage.lives, stage.publish, clock=lambda: stage.now, wall_clock=lambda: stage.now
         )
@@ -110,7 +110,8 @@ async def test_an_engine_that_cannot_draft_is_never_asked() -> None:
 
 
 def engine_life(engine: ScriptedEngine, *, may_draft: bool = True) -> Prepared:
-    return Prepared((), {}, Upstream(7, "launch-key", socket_path=engine.socket_path), CONTEXT, may_draft)
+    upstream = Upstream(7, "launch-key", socket_path=engine.socket_path, may_draft=may_draft)
+    return Prepared((), {}, upstream, CONTEXT)
 
 
 @pytest.mark.parametrize(
