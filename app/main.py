@@ -5,9 +5,11 @@ import contextlib
 import logging
 import shutil
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from starlette.types import ASGIApp
 
 from app import __version__, data_folder
 from app.api import check as check_api
@@ -24,18 +26,22 @@ from app.api import models as models_api
 from app.api import presets as presets_api
 from app.api import problems
 from app.api import profiles as profiles_api
+from app.api import relayed as relayed_api
 from app.api import requests as requests_api
 from app.api import suggest as suggest_api
 from app.api import system as system_api
 from app.api.active_requests import RelayedRequests
+from app.api.description import describe
 from app.api.entrance import Entrance
 from app.api.event_feed import EventFeed
 from app.database import Database
 from app.events import EventBus
+from app.findings import Finding
 from app.identifiers import TimeOrderedIds, id_text
 from app.instances.archive import InstanceArchive
 from app.instances.autostart import autostart
 from app.instances.calibration import CalibrationBook
+from app.instances.facts import FindingRaised
 from app.instances.needs import Listeners
 from app.instances.output_feeds import OutputFeeds
 from app.instances.process import tether_words
@@ -48,7 +54,6 @@ from app.launch.dry_run import DryRuns
 from app.launch.suggestions import LaunchSuggestions
 from app.llama_server.engine import find_engine
 from app.llama_server.probe import EngineProbe
-from app.metrics.instruments import Instruments
 from app.parts import (
     Inventory,
     candidates_of,
@@ -58,7 +63,6 @@ from app.parts import (
     diagnosis_of,
     first_look,
     inventory_of,
-    metrics_of,
     models_of,
     prepare_folders,
     running,
@@ -69,15 +73,31 @@ from app.profiles.files import ProfileFiles
 from app.proxy.observer import RequestFinished
 from app.proxy.relay import Relay
 from app.proxy.upstream import Upstreams
+from app.series import series_of
 from app.settings import Settings
 from app.telemetry.recorder import Recorder
+from app.telemetry.retention import Retention
 from app.telemetry.speeds import RecordedSpeeds
+from app.telemetry.spill import SpillFile
+from app.telemetry.window_hours import WindowHours
+from app.windows import hear_windows, windows_of
 
 _log = logging.getLogger(__name__)
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """The service for these settings: an ASGI application whose lifespan owns all that runs.
+@dataclass(frozen=True, slots=True)
+class Application:
+    """The service. `asgi` is what a server runs, the gate first; `api` the control API behind it, whose lifespan owns
+    all that runs. `end_streams` ends the answers that would go on for ever.
+    """
+
+    asgi: ASGIApp
+    api: FastAPI
+    end_streams: Callable[[], None]
+
+
+def create_app(settings: Settings) -> Application:
+    """The service for these settings.
 
     Raises SettingsInvalid where the settings contradict each other, or would open the machine.
     """
@@ -104,11 +124,12 @@ def create_app(settings: Settings) -> FastAPI:
     suggestions = LaunchSuggestions(check, probe, circumstances)
     archive = InstanceArchive(database)
     outputs = OutputFeeds()
+    windows = windows_of(lambda: supervisor.roster, bus)
     supervisor = Supervisor(
         catalog,
         check,
         surroundings_of(settings, runtime_dir),
-        Listeners(bus.publish, archive.store, calibrations.store, outputs.begin),
+        Listeners(bus.publish, archive.store, calibrations.store, outputs.begin, windows.last_look),
     )
     checkup = checkup_of(supervisor.roster, inventory, bus, database)
     event_feed = EventFeed(supervisor.roster.record)
@@ -127,16 +148,20 @@ def create_app(settings: Settings) -> FastAPI:
         max_body_bytes=settings.max_body_bytes,
         sign_of_life_seconds=settings.sign_of_life_seconds or None,
     )
-    recorder = Recorder(database)
-    registry, instruments = metrics_of(probe, database, recorder, supervisor.roster, bus, entrance.refusals.counts)
-    _subscribe(bus, recorder, instruments, relay, supervisor, inventory, outputs)
+    recorder = Recorder(database, spill=SpillFile(settings.data_dir / "telemetry.spill"))
+    _subscribe(bus, recorder, relay, supervisor, inventory, outputs)
+    series = series_of(
+        bus, catalog, probe, database, recorder, supervisor, inventory.sampler, relay, entrance.refusals.counts
+    )
     event_feed.subscribe(bus)
+    hear_windows(bus, database)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         try:
             with data_folder.held(settings.data_dir, database.path):
                 _load(settings, database, entrance, catalog)
+                recorder.start(_teller(bus))
                 await files.sync()
                 await archive.close_earlier_lives()
                 await asyncio.to_thread(clear_up, settings)
@@ -144,6 +169,10 @@ def create_app(settings: Settings) -> FastAPI:
                     files.watch(),
                     inventory.sampler.run(),
                     checkup.run(),
+                    windows.run(),
+                    series.run(),
+                    WindowHours(database).run(),
+                    Retention(database, days=settings.retention_days, bytes_most=settings.retention_bytes).run(),
                     autostart(catalog, supervisor, bus.publish),
                 )
                 async with running(first_look(probe), *jobs):
@@ -151,7 +180,7 @@ def create_app(settings: Settings) -> FastAPI:
                     await supervisor.close(settings.drain_seconds)
                 await dry_runs.close()
                 upstreams.close()
-                await recorder.flush()
+                await recorder.close()
         finally:
             await asyncio.to_thread(database.close)
             shutil.rmtree(runtime_dir, ignore_errors=True)
@@ -166,7 +195,6 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
 
-    app.state.end_streams = _end_of_waiting(event_feed, outputs, supervisor)
     for router in (
         presets_api.router(),
         profiles_api.router(catalog, supervisor.status),
@@ -187,12 +215,13 @@ def create_app(settings: Settings) -> FastAPI:
         events_api.router(event_feed.feed),
         requests_api.router(database, RelayedRequests(relay)),
         keys_api.router(entrance.book, catalog.get),
-        metrics_api.router(registry),
-        system_api.router(database, probe, files.problems),
+        metrics_api.router(series.registry),
+        system_api.router(database, probe, files.problems, recorder.findings),
+        relayed_api.router(),
     ):
         app.include_router(router)
-    entrance.guard(app, relay)
-    return app
+    describe(app)
+    return Application(entrance.before(app, relay), app, _end_of_waiting(event_feed, outputs, supervisor))
 
 
 def _load(settings: Settings, database: Database, entrance: Entrance, catalog: ProfileCatalog) -> None:
@@ -202,6 +231,16 @@ def _load(settings: Settings, database: Database, entrance: Entrance, catalog: P
     database.start()
     entrance.load()
     catalog.load()
+
+
+def _teller(bus: EventBus) -> Callable[[Finding], None]:
+    """Tells of findings about the service that come up on other threads."""
+    loop = asyncio.get_running_loop()
+
+    def tell(finding: Finding) -> None:
+        loop.call_soon_threadsafe(bus.publish, FindingRaised(None, "telemetry", finding))
+
+    return tell
 
 
 def _end_of_waiting(event_feed: EventFeed, outputs: OutputFeeds, supervisor: Supervisor) -> Callable[[], None]:
@@ -220,7 +259,6 @@ def _end_of_waiting(event_feed: EventFeed, outputs: OutputFeeds, supervisor: Sup
 def _subscribe(
     bus: EventBus,
     recorder: Recorder,
-    instruments: Instruments,
     relay: Relay,
     supervisor: Supervisor,
     inventory: Inventory,
@@ -229,10 +267,7 @@ def _subscribe(
     """Who hears of what. The relay first: it closes connections before an instance is signalled."""
     bus.subscribe(InstanceStateChanged, relay.on_instance_state)
     bus.subscribe(InstanceStateChanged, _log_state)
-    bus.subscribe(InstanceStateChanged, instruments.on_instance_state_changed)
     bus.subscribe(RequestFinished, recorder.on_request_finished)
-    bus.subscribe(RequestFinished, instruments.on_request_finished)
-    bus.subscribe(ProfileDeleted, instruments.on_profile_deleted)
     bus.subscribe(InstanceStateChanged, lambda _: inventory.listing.forget())
     bus.subscribe(InstanceStateChanged, inventory.sampler.on_instance_state)
     bus.subscribe(ProfileDeleted, lambda event: supervisor.forget(event.profile_id))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app import __version__
 from app.database import Database
 from app.errors import PacelineError
 from app.events import EventBus
@@ -20,7 +19,6 @@ from app.instances.canary import CanaryPolicy
 from app.instances.checkup import Checkup
 from app.instances.deadlines import Deadlines
 from app.instances.diagnosis.ends import end_of
-from app.instances.facts import ResidencyEvicted
 from app.instances.log_files import prune_logs
 from app.instances.orphans import end_orphans
 from app.instances.record import InstanceRecord
@@ -39,47 +37,15 @@ from app.inventory.machine import MachineReader
 from app.inventory.nvml import Nvml
 from app.inventory.nvml_reader import NvmlReader
 from app.llama_server.probe import EngineProbe
-from app.metrics.collectors import AccessCollector, MetricsRegistry, ServiceCollector
-from app.metrics.instances import InstancesCollector
-from app.metrics.instruments import Instruments
-from app.profiles.catalog import ProfileCatalog, ProfileDeleted
+from app.profiles.catalog import ProfileCatalog
 from app.profiles.profile import LaunchProfile
-from app.proxy.auto import Candidate, Speed
+from app.proxy.auto import Candidate, Speed, purpose_of
 from app.proxy.observer import RequestFinished
 from app.settings import Settings
 from app.telemetry.baselines import Baselines
-from app.telemetry.recorder import Recorder
 from app.telemetry.speeds import RecordedSpeeds
 
 _log = logging.getLogger(__name__)
-_VECTOR_FLAGS = frozenset({"--embedding", "--embeddings", "--rerank", "--reranking"})
-
-
-def metrics_of(
-    probe: EngineProbe,
-    database: Database,
-    recorder: Recorder,
-    roster: Roster,
-    bus: EventBus,
-    refused: Callable[[], Mapping[str, int]],
-) -> tuple[MetricsRegistry, Instruments]:
-    """The registry with what the service and the instances tell, and the instruments in it."""
-    registry = MetricsRegistry()
-    instruments = Instruments(registry)
-    registry.register(AccessCollector(refused))
-    instances = InstancesCollector(roster.records)
-    registry.register(instances)
-    bus.subscribe(ResidencyEvicted, instances.on_evicted)
-    bus.subscribe(ProfileDeleted, instances.on_profile_deleted)
-    registry.register(
-        ServiceCollector(
-            __version__,
-            lambda: probe.known.build if probe.known else None,
-            lambda: database.backlog,
-            lambda: recorder.lost_rows,
-        )
-    )
-    return registry, instruments
 
 
 def prepare_folders(settings: Settings) -> None:
@@ -136,6 +102,7 @@ def inventory_of(probe: EngineProbe, records: Callable[[], Sequence[InstanceReco
         devices=known_devices,
         read_nvml=nvml.read,
         environment={**os.environ, ORDER_VARIABLE: ORDER_OF_BUS},
+        read_traffic=lambda: nvml.read(traffic=True),
     )
     return Inventory(listing, reader, sampler)
 
@@ -233,8 +200,8 @@ def candidates_of(
             is_ready=is_ready,
             is_blocked=not is_ready and supervisor.is_held_back(profile_id),
             context_per_slot=life.launch.resolved.context_per_slot if life is not None and is_ready else asked,
-            takes_images=profile.projector is not None,
-            makes_vectors=not _VECTOR_FLAGS.isdisjoint(profile.extra_args),
+            has_projector=profile.projector is not None,
+            purpose=purpose_of(profile.extra_args),
             overall=recorded.get(None, Speed()),
             by_category={category: speed for category, speed in recorded.items() if category is not None},
         )

@@ -9,7 +9,7 @@ import pytest
 APP = Path(__file__).parent.parent / "app"
 ORDER = (
     "errors near_names settings identifiers events feed findings data_folder database speculative profiles inventory "
-    "placement llama_server launch instances proxy telemetry metrics tuner access api web parts main cli"
+    "placement llama_server launch instances proxy telemetry metrics tuner access api web windows series parts main cli"
 ).split()
 FILES = sorted(path for path in APP.rglob("*.py") if path != APP / "__init__.py")
 IO_MODULES = {"asyncio", "httpx", "logging", "os", "pathlib", "socket", "subprocess", "threading", "time", "random"}
@@ -24,7 +24,7 @@ PURE = tuple(
         "proxy/endpoints.py proxy/passage.py proxy/kept.py proxy/model_list.py "
         "proxy/routing.py proxy/assembly proxy/auto.py proxy/categories.py proxy/body_filters.py instances/state.py "
         "instances/restart.py instances/residency.py instances/line.py instances/diagnosis "
-        "instances/measured.py llama_server/load_ llama_server/log_noise.py"
+        "instances/measured.py llama_server/load_ llama_server/log_noise.py llama_server/counters.py"
     ).split()
 )
 # `flags` and the rules name paths as values; they never open one.

@@ -19,9 +19,7 @@ from app.instances.state import InstanceState
 from app.llama_server.environment import ALLOWED_NAMES, ALLOWED_PREFIXES
 from app.llama_server.extra_args import ALLOWED, PATH_VALUED
 from app.llama_server.log_lines import FailureReason
-from app.metrics.collectors import AccessCollector, MetricsRegistry, ServiceCollector
-from app.metrics.instances import InstancesCollector
-from app.metrics.instruments import Instruments
+from app.metrics.catalogue import families, name_of, page
 from app.profiles.presets import PRESETS
 from app.profiles.profile import LaunchProfile, parse_profile
 from app.profiles.yaml_documents import read_documents
@@ -134,19 +132,29 @@ def test_every_field_of_a_profile_is_told() -> None:
     assert set(LaunchProfile.model_fields) - {"target", "speculation", "placement", "context", "serving"} <= told
 
 
-def test_every_series_preset_state_reason_and_exit_code_is_told() -> None:
-    registry = MetricsRegistry()
-    Instruments(registry)
-    registry.register(InstancesCollector(list))
-    registry.register(ServiceCollector("1", lambda: None, lambda: 0, lambda: 0))
-    registry.register(AccessCollector(dict))
+def test_every_preset_state_reason_and_exit_code_is_told() -> None:
     told = first_cells()
-    assert {family.name for family in registry.collect()} <= told
     assert {preset.id for preset in PRESETS} <= told
     assert {state.value for state in InstanceState} <= told
     assert {name.value for name in EventName} <= told
     assert {reason.value for reason in FailureReason} <= set(ENDS)
     assert all(f"{code.value} " in GUIDE.split("Exit codes:")[1].split("\n\n")[0] for code in Exit)
+
+
+def test_the_page_of_metrics_is_up_to_date() -> None:
+    written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert written == page(), "make metrics-page"
+
+
+def test_documents_name_series_that_there_are() -> None:
+    known = {name_of(family): family.type for family in families()}
+    parts = {
+        f"{name}_{part}" for name, kind in known.items() if kind == "histogram" for part in ("bucket", "count", "sum")
+    }
+    deployed = [path for path in (ROOT / "deploy").rglob("*") if path.suffix in (".yml", ".json")]
+    for path in [*DOCUMENTS, *deployed]:
+        named = set(re.findall(r"paceline_[a-z][a-z_]*[a-z](?![a-z_…])", path.read_text(encoding="utf-8")))
+        assert named - known.keys() - parts == set(), path
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -188,4 +196,4 @@ def test_every_command_is_told() -> None:
 def test_every_target_of_the_makefile_has_its_line_of_help() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     phony = set(makefile.split(".PHONY:")[1].split("\n")[0].split())
-    assert phony == set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    assert phony == set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))

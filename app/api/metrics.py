@@ -4,11 +4,16 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from app.metrics.exposition import openmetrics, plain_text
+
 _KINDS = ("text/plain", "application/openmetrics-text")
 
 
 def router(registry: CollectorRegistry) -> APIRouter:
-    """The series of `registry`, as Prometheus text, or as OpenMetrics where the scraper prefers that."""
+    """The series of `registry`, as Prometheus text, or as OpenMetrics where the scraper prefers that.
+
+    They are read and written in a thread of their own, so that no stream waits for a scrape.
+    """
     routes = APIRouter(tags=["metrics"])
 
     @routes.get(
@@ -19,11 +24,11 @@ def router(registry: CollectorRegistry) -> APIRouter:
     def read_metrics(request: Request) -> Response:
         """Series of requests, instances and devices, for Prometheus."""
         try:
-            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+            _, content_type = choose_encoder(request.headers.get("accept", ""))
         except (TypeError, ValueError):  # the library's answer to a version in Accept that is none
-            encode, content_type = choose_encoder("")
-        body = encode(registry)
+            _, content_type = choose_encoder("")
+        write = openmetrics if "openmetrics" in content_type else plain_text
         # The plain Response would append a second charset.
-        return Response(body, headers={"Content-Type": content_type})
+        return Response(write(registry.collect()), headers={"Content-Type": content_type})
 
     return routes

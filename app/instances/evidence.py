@@ -47,7 +47,10 @@ class ProcessSample:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """One look at a device; a value is None where the driver does not tell it. Rates are from 0 to 1."""
+    """One look at a device; a value is None where the driver does not tell it. `busy_rate` is from 0 to 1.
+
+    PCIe traffic, in bytes per second, costs the driver more than the rest: it may be that of a look shortly before.
+    """
 
     at_seconds: float
     busy_rate: float | None
@@ -56,6 +59,8 @@ class DeviceSample:
     power_watts: float | None = None
     temperature_celsius: int | None = None
     throttle_reasons: Sequence[str] = ()
+    sent_bytes_rate: int | None = None
+    received_bytes_rate: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from app import findings
 from app.errors import InstanceFailed, LaunchRefused, PacelineError
 from app.events import Event
 from app.findings import Finding, Severity
-from app.instances.facts import FindingRaised
+from app.instances.facts import FindingRaised, ProfileRestarted, RestartCause
 from app.instances.instance import Instance
 from app.instances.restart import Ending, Following, GiveUp, Hold, Rest, Restart, RestartPolicy, following
 from app.llama_server.log_lines import Failure
@@ -130,6 +130,8 @@ class Recovery:
         except PacelineError as error:
             _log.warning("profile %s does not start again: %s", profile_id, error.message)
             self._publish(FindingRaised(profile_id, "restart", finding_of(error)))
+        else:
+            self._publish(ProfileRestarted(profile_id, RestartCause.FAILURE))
 
 
 def finding_of(error: PacelineError) -> Finding:

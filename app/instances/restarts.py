@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from app.errors import ProfileNotRunning
+from app.events import Event
+from app.instances.facts import ProfileRestarted, RestartCause
 from app.instances.instance import Instance
 from app.instances.roster import Roster
 from app.instances.wishes import Wish, Wishes
@@ -13,11 +15,15 @@ _log = logging.getLogger(__name__)
 
 
 class Restarts:
-    """Owns the restarts that are under way. From its beginning on each is a wish: a stop by hand withdraws it."""
+    """Owns the restarts that are under way. From its beginning on each is a wish: a stop by hand withdraws it.
 
-    def __init__(self, roster: Roster, wishes: Wishes) -> None:
+    Those that came to a new life are told to `publish`.
+    """
+
+    def __init__(self, roster: Roster, wishes: Wishes, publish: Callable[[Event], None]) -> None:
         self._roster = roster
         self._wishes = wishes
+        self._publish = publish
         self._tasks: set[asyncio.Task[Instance]] = set()
 
     def begin(
@@ -42,7 +48,11 @@ class Restarts:
             if life is not None and not life.state.is_terminal:
                 life.ask_to_stop(drain_seconds, reason)
                 await life.until(lambda state: state.is_terminal)
-            return await start(wish)
+            following = await start(wish)
+            if life is not None:
+                cause = RestartCause.FALLBACK if reason == "fallback" else RestartCause.ASKED
+                self._publish(ProfileRestarted(profile_id, cause))
+            return following
 
     def _ended(self, task: asyncio.Task[Instance]) -> None:
         self._tasks.discard(task)

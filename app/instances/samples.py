@@ -14,13 +14,15 @@ from app.instances.looks import ProcessLook
 from app.instances.state import InstanceStateChanged
 from app.inventory.device_match import Unit, match_devices
 from app.inventory.devices import Device
-from app.inventory.nvml_snapshot import NvmlSnapshot, known
+from app.inventory.nvml_snapshot import NvmlSnapshot, PcieTraffic, known
 
 _log = logging.getLogger(__name__)
 _KEPT_SECONDS = 600.0
 _INTERVAL_SECONDS = 1.0
 # Where there is no driver, or it is silent.
 _SILENT_SECONDS = 30.0
+# PCIe throughput takes the driver 40 ms for each card.
+_TRAFFIC_SECONDS = 15.0
 # A driver with many cards can be slow to answer: asking it takes no larger share of the time than this.
 _ASKING_SHARE = 0.01
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -41,7 +43,8 @@ class Sampler:
 
     `lives` gives the process ids by instance id of those whose process lives; while there is none, nothing is looked
     at. `devices` are the engine's, `read_nvml` is a reader that has a deadline of its own, and `environment` what
-    every engine inherits: both decide which device is which card. Times are of `clock`.
+    every engine inherits: both decide which device is which card. `read_traffic` reads PCIe throughput as well, and is
+    used instead each `traffic_seconds`. Times are of `clock`.
     """
 
     def __init__(
@@ -51,6 +54,8 @@ class Sampler:
         devices: Callable[[], Awaitable[Sequence[Device]]],
         read_nvml: Callable[[], Awaitable[NvmlSnapshot]],
         environment: Mapping[str, str],
+        read_traffic: Callable[[], Awaitable[NvmlSnapshot]] | None = None,
+        traffic_seconds: float = _TRAFFIC_SECONDS,
         interval_seconds: float = _INTERVAL_SECONDS,
         silent_seconds: float = _SILENT_SECONDS,
         kept_seconds: float = _KEPT_SECONDS,
@@ -60,6 +65,8 @@ class Sampler:
         self._engine_devices = devices
         self._read_nvml = read_nvml
         self._environment = environment
+        self._read_traffic = read_traffic
+        self._traffic_seconds = traffic_seconds
         self._interval_seconds = interval_seconds
         self._silent_seconds = silent_seconds
         self._kept_seconds = kept_seconds
@@ -67,6 +74,9 @@ class Sampler:
         self._looks: dict[int, ProcessLook] = {}
         self._processes: dict[int, deque[ProcessSample]] = {}
         self._devices: dict[str, deque[DeviceSample]] = {}
+        self._newest: Mapping[str, DeviceSample] = {}
+        self._traffic: Mapping[str, PcieTraffic | None] = {}
+        self._traffic_at_seconds = float("-inf")
         self._has_life = asyncio.Event()
 
     # What others read.
@@ -79,6 +89,10 @@ class Sampler:
         """The looks of the last minutes at each device that the driver tells of, oldest first."""
         recent = {name: self._recent(ring) for name, ring in self._devices.items()}
         return {name: samples for name, samples in recent.items() if samples}
+
+    def newest(self) -> Mapping[str, DeviceSample]:
+        """The newest look at each device that the driver tells of, however old; may be asked for on any thread."""
+        return self._newest
 
     # The life.
 
@@ -130,13 +144,21 @@ class Sampler:
         except PacelineError:
             return self._silent_seconds
         began = time.monotonic()
-        nvml = await self._read_nvml()
+        with_traffic = self._read_traffic if self._clock() - self._traffic_at_seconds >= self._traffic_seconds else None
+        nvml = await (with_traffic or self._read_nvml)()
         took_seconds = time.monotonic() - began
         units = match_devices(devices, nvml, self._environment).units
-        for name, unit in units.items():
-            self._keep(self._devices.setdefault(name, deque()), _device_sample(unit, self._clock()))
+        if with_traffic is not None:
+            self._traffic = {name: known(unit.card.traffic) for name, unit in units.items()}
+            self._traffic_at_seconds = self._clock()
+        looks = {name: _device_sample(unit, self._clock(), self._traffic.get(name)) for name, unit in units.items()}
+        self._newest = looks
+        for name, sample in looks.items():
+            self._keep(self._devices.setdefault(name, deque()), sample)
         if not units:
             return self._silent_seconds
+        if with_traffic is not None:
+            return self._interval_seconds
         return max(self._interval_seconds, min(took_seconds / _ASKING_SHARE, _LONGEST_PAUSE_SECONDS))
 
     def _keep(self, ring: deque[S], sample: S) -> None:
@@ -149,7 +171,7 @@ class Sampler:
         return list(dropwhile(lambda sample: sample.at_seconds < since, ring))
 
 
-def _device_sample(unit: Unit, now_seconds: float) -> DeviceSample:
+def _device_sample(unit: Unit, now_seconds: float, traffic: PcieTraffic | None) -> DeviceSample:
     """What the driver said. Load, power and heat of a slice are its card's; its memory is its own."""
     utilisation, memory = known(unit.card.utilisation), known(unit.memory)
     return DeviceSample(
@@ -160,4 +182,6 @@ def _device_sample(unit: Unit, now_seconds: float) -> DeviceSample:
         power_watts=known(unit.card.power_watts),
         temperature_celsius=known(unit.card.temperature_celsius),
         throttle_reasons=known(unit.card.throttle_reasons) or (),
+        sent_bytes_rate=traffic.sent_bytes_rate if traffic else None,
+        received_bytes_rate=traffic.received_bytes_rate if traffic else None,
     )

@@ -1,9 +1,12 @@
 """Starts that are asked for and not made yet. A stop by hand withdraws them, and so does the end of the service."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from app.errors import ProfileNotRunning
+from app.errors import LaunchRefused, ProfileNotRunning
+from app.events import Event
+from app.findings import Severity
+from app.instances.facts import StartRefused
 
 _STOPPING = "the service is stopping and starts nothing new"
 
@@ -26,9 +29,10 @@ class Wish:
 
 
 class Wishes:
-    """Those that are open. Whoever withdraws them wakes those who wait."""
+    """Those that are open. Whoever withdraws them wakes those who wait. Refusals are told to `publish`."""
 
-    def __init__(self) -> None:
+    def __init__(self, publish: Callable[[Event], None]) -> None:
+        self._publish = publish
         self._open: dict[str, set[Wish]] = {}
         self.is_closed = False
 
@@ -41,6 +45,10 @@ class Wishes:
         self._open.setdefault(profile_id, set()).add(wish)
         try:
             yield wish
+        except LaunchRefused as refused:
+            errors = [found.rule for found in refused.report.findings if found.severity is Severity.ERROR]
+            self._publish(StartRefused(profile_id, errors[0]))
+            raise
         finally:
             self._open[profile_id].discard(wish)
             if not self._open[profile_id]:

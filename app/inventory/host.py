@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.inventory.cgroup import read_limits
+from app.inventory.cgroup import Limits, read_limits
 from app.inventory.devices import Host
 from app.inventory.kernel_files import number_list, read_fields, read_text, whole_number
 
@@ -14,15 +14,26 @@ def host_now(root: Path = Path("/")) -> Host:
 
     `root` is where `proc` and `sys` lie. Never raises: a file that is missing or damaged leaves its figure out.
     """
-    memory = read_fields(root / "proc/meminfo")
     limits = read_limits(root)
-    total = _smallest(_kibibytes(memory.get("MemTotal")), limits.memory_bytes)
-    available = _smallest(_kibibytes(memory.get("MemAvailable")), limits.memory_available_bytes)
+    memory = _memory_of(root, limits)
     return Host(
-        total_bytes=total,
-        available_bytes=available,
+        total_bytes=memory.total_bytes,
+        available_bytes=memory.available_bytes,
         physical_cores=_smallest(_cores(root), None if limits.processors is None else max(1, int(limits.processors))),
         numa_nodes=_numa_nodes(root),
+    )
+
+
+def host_memory_now(root: Path = Path("/")) -> Host:
+    """The same without cores and nodes, which cost a file each and do not change."""
+    return _memory_of(root, read_limits(root))
+
+
+def _memory_of(root: Path, limits: Limits) -> Host:
+    memory = read_fields(root / "proc/meminfo")
+    return Host(
+        total_bytes=_smallest(_kibibytes(memory.get("MemTotal")), limits.memory_bytes),
+        available_bytes=_smallest(_kibibytes(memory.get("MemAvailable")), limits.memory_available_bytes),
     )
 
 

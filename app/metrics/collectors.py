@@ -54,6 +54,25 @@ class ServiceCollector(Collector):
         )
 
 
+class SpillCollector(Collector):
+    """How many requests the spill file holds, and how many came from it into the database."""
+
+    def __init__(self, spilled_rows: Callable[[], int], replayed_rows: Callable[[], int]) -> None:
+        self._spilled_rows = spilled_rows
+        self._replayed_rows = replayed_rows
+
+    def collect(self) -> Iterable[Metric]:
+        """The series of this moment."""
+        yield GaugeMetricFamily(
+            "paceline_telemetry_spilled_rows", "Requests that wait in the spill file.", self._spilled_rows()
+        )
+        yield CounterMetricFamily(
+            "paceline_telemetry_replayed_rows",
+            "Requests that came from the spill file into the database.",
+            self._replayed_rows(),
+        )
+
+
 class AccessCollector(Collector):
     """Who was not let in. `refused` answers how often, by reason."""
 

@@ -1,7 +1,7 @@
 """What the instances are at this moment, and how often some had to go: series that are read when somebody asks."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -14,10 +14,20 @@ from app.profiles.catalog import ProfileDeleted
 
 
 class InstancesCollector(Collector):
-    """`records` gives the newest life of each profile; those that have ended hold nothing and are not degraded."""
+    """`records` gives the newest life of each profile; those that have ended hold nothing and are not degraded.
 
-    def __init__(self, records: Callable[[], Sequence[InstanceRecord]]) -> None:
+    `profiles` gives the ids of all profiles, and `queued` how many requests wait for one.
+    """
+
+    def __init__(
+        self,
+        records: Callable[[], Sequence[InstanceRecord]],
+        profiles: Callable[[], Collection[str]] = tuple,
+        queued: Callable[[str], int] = lambda _: 0,
+    ) -> None:
         self._records = records
+        self._profiles = profiles
+        self._queued = queued
         self._evictions: Counter[str] = Counter()
 
     def on_evicted(self, event: ResidencyEvicted) -> None:
@@ -44,15 +54,20 @@ class InstancesCollector(Collector):
             "paceline_instance_leases", "Requests that hold a living instance.", labels=("profile",)
         )
         queued = GaugeMetricFamily(
-            "paceline_instance_queued", "Requests that wait for the profile to be ready.", labels=("profile",)
+            "paceline_instance_queued",
+            "Requests that wait for the profile to be ready, or for their turn.",
+            labels=("profile",),
         )
         evictions = CounterMetricFamily(
             "paceline_residency_evictions",
             "Instances that ended to make room for another profile.",
             labels=("profile",),
         )
-        for record in self._records():
-            queued.add_metric([record.profile_id], record.queued)
+        records, profiles = self._records(), self._profiles()
+        waiting = {profile_id: self._queued(profile_id) for profile_id in profiles}
+        for profile_id, number in sorted((waiting | {each.profile_id: each.queued for each in records}).items()):
+            queued.add_metric([profile_id], number)
+        for record in records:
             if record.state.is_terminal:
                 continue
             leases.add_metric([record.profile_id], record.leases)
@@ -63,6 +78,6 @@ class InstancesCollector(Collector):
                     for term, n_bytes in terms.items():
                         if n_bytes:
                             memory.add_metric([record.profile_id, device, term, source], n_bytes)
-        for profile_id, count in sorted(self._evictions.items()):
+        for profile_id, count in sorted((dict.fromkeys(profiles, 0) | self._evictions).items()):
             evictions.add_metric([profile_id], count)
         yield from (memory, degraded, leases, queued, evictions)

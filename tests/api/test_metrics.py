@@ -1,11 +1,18 @@
 """GET /metrics in both formats."""
 
+import asyncio
+import threading
+from collections.abc import Iterable
+
+import httpx
 import pytest
 from fakes.finished_requests import finished
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from prometheus_client.registry import Collector
 
 from app.api.metrics import router
 from app.metrics.collectors import MetricsRegistry
@@ -45,3 +52,27 @@ def test_openmetrics_when_asked(client: TestClient) -> None:
     assert answer.text.endswith("# EOF\n")
     assert "_created" not in answer.text
     assert "paceline_requests" in {family.name for family in parse_openmetrics(answer.text)}
+    assert "request_id=" in answer.text
+
+
+class SlowCollector(Collector):
+    """Tells nothing until it may."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+
+    def collect(self) -> Iterable[Metric]:
+        assert self.may_go_on.wait(10)
+        return ()
+
+
+async def test_a_scrape_does_not_hold_up_the_event_loop() -> None:
+    registry, slow = MetricsRegistry(), SlowCollector()
+    registry.register(slow)
+    app = FastAPI()
+    app.include_router(router(registry))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+        scrape = asyncio.create_task(client.get("/metrics"))
+        # On the loop itself it would wait for this in vain.
+        asyncio.get_running_loop().call_later(0.01, slow.may_go_on.set)
+        assert (await scrape).status_code == 200

@@ -17,7 +17,7 @@ from app.instances.looks import ProcessLook, session_members
 from app.instances.samples import Sampler
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.inventory.devices import Device
-from app.inventory.nvml_snapshot import NvmlSnapshot, Utilisation
+from app.inventory.nvml_snapshot import NvmlSnapshot, PcieTraffic, Utilisation
 
 DEADLINE_SECONDS = 20
 BUSY = "print('up', flush=True)\nwhile True: pass"
@@ -249,3 +249,43 @@ async def test_a_look_that_fails_is_not_the_last() -> None:
         )  # fmt: skip
         async with running(sampler):
             await until(lambda: scene.nvml_reads >= 3 and len(sampler.processes(7)) >= 2)
+
+
+async def test_traffic_is_asked_for_now_and_then_and_stays_until_the_next_time() -> None:
+    rates = iter((PcieTraffic(1, 2), PcieTraffic(3, 4)))
+    asked: list[bool] = []
+
+    async def without() -> NvmlSnapshot:
+        asked.append(False)
+        return driver(card(1))
+
+    async def with_traffic() -> NvmlSnapshot:
+        asked.append(True)
+        return driver(card(1, traffic=next(rates)))
+
+    scene = Scene({}, driver(card(1)), [listed("CUDA0")])
+    sampler = Sampler(
+        lives=scene.living, devices=scene.engine_devices, read_nvml=without, read_traffic=with_traffic,
+        environment={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, clock=scene.clock,
+    )  # fmt: skip
+    assert sampler.newest() == {}
+    told = []
+    for _ in range(4):
+        await sampler.look_at_devices()
+        newest = sampler.newest()["CUDA0"]
+        assert newest.at_seconds == scene.clock.now
+        told.append((newest.sent_bytes_rate, newest.received_bytes_rate))
+        scene.clock.now += 8
+    assert asked == [True, False, True, False]
+    assert told == [(1, 2), (1, 2), (3, 4), (3, 4)]
+    assert sampler.devices()["CUDA0"][-1].sent_bytes_rate == 3
+
+
+async def test_without_a_driver_there_is_no_newest_look() -> None:
+    scene = Scene(snapshot=driver(card(1)), devices=[listed("CUDA0")])
+    sampler = scene.sampler()
+    await sampler.look_at_devices()
+    assert sampler.newest()["CUDA0"].sent_bytes_rate is None
+    scene.snapshot = NvmlSnapshot(problem="gone")
+    await sampler.look_at_devices()
+    assert sampler.newest() == {}

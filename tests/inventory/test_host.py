@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.inventory.devices import Host
-from app.inventory.host import host_now
+from app.inventory.host import host_memory_now, host_now
 from app.inventory.kernel_files import number_list
 
 GIB = 1 << 30
@@ -44,6 +44,7 @@ def lay(tmp_path: Path) -> Lay:
 
 def test_a_host_without_limits(lay: Lay) -> None:
     assert host_now(lay(BARE)) == Host(TOTAL, AVAILABLE, 2, 2)
+    assert host_memory_now(lay(BARE)) == Host(TOTAL, AVAILABLE)
 
 
 def v2(**files: str) -> Mapping[str, str]:
@@ -87,6 +88,7 @@ def v2(**files: str) -> Mapping[str, str]:
 )  # fmt: skip
 def test_groups_of_generation_2(lay: Lay, limits: Mapping[str, str], total: int, available: int) -> None:
     host = host_now(lay({**BARE, **v2(**limits)}))
+    assert host_memory_now(lay({**BARE, **v2(**limits)})).available_bytes == host.available_bytes
     assert (host.total_bytes, host.available_bytes) == (total, available)
 
 

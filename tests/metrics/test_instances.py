@@ -73,3 +73,13 @@ def test_evictions_are_counted_for_those_who_went(registry: MetricsRegistry, col
     assert registry.get_sample_value("paceline_residency_evictions_total", {"profile": "b"}) == 1
     collector.on_profile_deleted(ProfileDeleted("a"))
     assert registry.get_sample_value("paceline_residency_evictions_total", {"profile": "a"}) is None
+
+
+def test_every_profile_has_its_waiting_requests_also_before_its_first_life() -> None:
+    told = [record("living", InstanceState.READY, queued=1)]
+    waiting = {"living": 1, "wanted": 4, "quiet": 0}
+    registry = MetricsRegistry()
+    registry.register(InstancesCollector(lambda: told, waiting.keys, lambda profile_id: waiting[profile_id]))
+    for profile_id, number in waiting.items():
+        assert registry.get_sample_value("paceline_instance_queued", {"profile": profile_id}) == number
+        assert registry.get_sample_value("paceline_residency_evictions_total", {"profile": profile_id}) == 0

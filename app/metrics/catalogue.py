@@ -1,0 +1,118 @@
+"""`python -m app.metrics.catalogue > docs/metrics.md`: every series there is, from the registry itself."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from prometheus_client import Metric
+
+from app.metrics.series import Series, Sources
+from app.metrics.starts import OTHER, RULE_CLASSES
+
+_EXAMPLE: Final = "example"
+_SECTIONS: Final[Sequence[tuple[str, Sequence[str], str]]] = (
+    (
+        "Requests",
+        ("paceline_request",),
+        "Endpoints and outcomes are those of the [request rows](guide.md#requests). Counts of drafts are what single\n"
+        "responses reported, and come with the first that did: never divide them by those of the next section, or the\n"
+        "other way round.",
+    ),
+    (
+        "Speculation",
+        ("paceline_spec_decode_",),
+        "One source: the engines' own counters, so all traffic is in them. They are read every 15 seconds and before\n"
+        "an instance ends. The suffixes are those of llama.cpp and vLLM.",
+    ),
+    (
+        "Instances",
+        ("paceline_instance_", "paceline_residency_"),
+        "States, degradations and the reasons of failed starts are on the [operations page](operations.md). A start\n"
+        "that is stopped before it was ready is in no result; refusals have classes of rules (see below). `source` of\n"
+        "memory is `predicted`, by the plan, or `measured`, from the engine's output; `cause` of a restart is\n"
+        "`failure`, `asked` or `fallback`.",
+    ),
+    (
+        "Devices and host",
+        ("paceline_device_", "paceline_host_"),
+        "Devices have the engine's names, and `host` is the memory beside them. What a driver tells is from looks\n"
+        "that are taken each second while instances live: a scrape asks no driver, and a minute after the last look\n"
+        "there is nothing to show but sizes and our own shares.",
+    ),
+    ("Service", ("paceline_",), "What runs, and how its database keeps up."),
+)
+_INTRODUCTION: Final = """# Metrics
+
+<!-- Made by `make metrics-page`: change app/metrics/catalogue.py, or the series, instead. -->
+
+What `GET /metrics` gives, as Prometheus text, or as OpenMetrics with the id of a recent request as exemplar of each
+bucket where the scraper asks for that. Queries that answer most questions are [in the guide](guide.md#metrics).
+
+- Label values are ids of profiles, names of devices and words of Paceline, never anything that a client sent. `profile`
+  is empty where a request reached none.
+- Series by profile exist from its creation, with 0, and go when it is deleted. Those by endpoint, outcome, reason or
+  position, and what responses tell of drafts, come with their first use; levels of an instance
+  (memory, degradations, leases) are of living ones.
+- Histograms, and counts by position, are of profiles with a living instance, or with a request or an instance within
+  the last 15 minutes. Those of a profile at rest would repeat themselves. As soon as an instance begins to load they
+  come back with what they had: a rate misses only what has ended before the first scrape after that.
+- 2,500 lines are enough for 50 profiles of which eight live. There are no `_created` series.
+"""
+
+
+def page() -> str:
+    """The whole page, as Markdown."""
+    return "\n".join([_INTRODUCTION, *_sections()]).rstrip("\n") + "\n"
+
+
+def families() -> Sequence[Metric]:
+    """Every family there is, with an example's series in those that have them from the start."""
+    series = Series(Sources(profiles=lambda: (_EXAMPLE,), methods=lambda: {_EXAMPLE: "draft"}))
+    series.awake.touch(_EXAMPLE)
+    return list(series.registry.collect())
+
+
+def name_of(family: Metric) -> str:
+    """The name as a query has it; of a histogram that of the family."""
+    return family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+
+
+def labels_of(family: Metric) -> Sequence[str]:
+    """The names of its labels, without the bound of a bucket."""
+    declared: Sequence[str] = getattr(family, "_labelnames", ())
+    return declared or [label for sample in family.samples for label in sample.labels if label != "le"]
+
+
+def _sections() -> Iterator[str]:
+    left = {family.name: family for family in families()}
+    for heading, prefixes, text in _SECTIONS:
+        chosen = [left.pop(name) for name in list(left) if name.startswith(tuple(prefixes))]
+        yield f"## {heading}\n\n{text}\n\n| series | type | labels | meaning |\n|---|---|---|---|"
+        yield from (_row(family) for family in chosen)
+        yield ""
+        if heading == "Instances":
+            yield from _classes()
+        for family in chosen:
+            if family.type == "histogram":
+                yield f"Buckets of `{family.name}`: {', '.join(_bounds(family))}.\n"
+
+
+def _classes() -> Iterator[str]:
+    yield "| `reason` of a refused start | [rules](guide.md#the-rules) |\n|---|---|"
+    for name, rules in RULE_CLASSES.items():
+        yield f"| `{name}` | {', '.join(f'`{rule}`' for rule in sorted(rules))} |"
+    yield f"| `{OTHER}` | any other |\n"
+
+
+def _row(family: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in labels_of(family))
+    return f"| `{name_of(family)}` | {family.type} | {labels} | {family.documentation} |"
+
+
+def _bounds(family: Metric) -> list[str]:
+    bounds = [float(sample.labels["le"]) for sample in family.samples if "le" in sample.labels]
+    return [f"{bound:g}" for bound in bounds if bound != float("inf")]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
