@@ -9,7 +9,7 @@ peers := .venv/peers
 linters := .venv/linters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check check-deploy fix run migrate bench bench-peers engine metrics-page
+.PHONY: help setup demo test check check-deploy fix run migrate bench bench-peers engine metrics-page dashboards
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -51,6 +51,9 @@ bench-peers: $(stamp) $(peers)/.installed ## the same for LiteLLM's proxy, which
 
 metrics-page: $(stamp) ## write docs/metrics.md from the series that there are
 	@$(bin)/python -m app.metrics.catalogue > docs/metrics.md
+
+dashboards: $(stamp) ## write the dashboards anew from their source
+	@$(bin)/python -m deploy.grafana.source
 
 engine: $(stamp) ## build the real llama-server once (7 minutes), for tests and for use
 	@PYTHON=$(bin)/python deploy/engine/build.sh
