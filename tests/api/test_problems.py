@@ -23,7 +23,7 @@ def test_every_situation_of_the_tree_has_a_status_of_its_own_or_of_its_family() 
             continue
         made = kind.__new__(kind)
         made.message, made.details = "m", {}
-        # Files of profiles are reported by line, and key files are the command line's; a mistake of ours is one of ours.
+        # Files of profiles are told by line, key files are the command line's, and a mistake of ours is one of ours.
         without = ("KeyFileUnwritable", "ProfileFileUnreadable", "Unforeseen")
         assert status_of(made) != 500 or kind.__name__ in without, kind
 
