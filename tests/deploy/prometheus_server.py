@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import httpx
 import yaml
+from fixtures.programs import needed_program
 from service import DEADLINE_SECONDS
 
 
@@ -48,8 +48,7 @@ class Prometheus:
 @contextlib.contextmanager
 def running_prometheus(folder: Path, targets: Sequence[str], rules: Sequence[Path]) -> Iterator[Prometheus]:
     """It scrapes the targets and evaluates the rules each second; ended with the block."""
-    program = shutil.which("prometheus")
-    assert program, "apt-get install prometheus"
+    program = needed_program("prometheus", "prometheus")
     configuration = folder / "prometheus.yml"
     configuration.write_text(yaml.safe_dump(_configuration(targets, rules)))
     process = subprocess.Popen(

@@ -1,6 +1,5 @@
 """Recording rules and alerts: right by Prometheus' own tool, and of series, values and sections that there are."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fixtures.programs import needed_program
 
 from app.instances.diagnosis import DEGRADATIONS
 from app.instances.diagnosis.memory import TOLERANCE_BYTES, TOLERANCE_SHARE
@@ -71,13 +71,9 @@ def selectors(expression: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def promtool(*arguments: str | Path) -> str:
-    tool = shutil.which("promtool", path=f"{os.environ.get('PATH', '')}:/usr/bin")
-    if tool is None:
-        missing = "no promtool: apt-get install prometheus"
-        if os.environ.get("PACELINE_REQUIRE_ENGINE") == "1":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    done = subprocess.run([tool, *arguments], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [needed_program("promtool", "prometheus"), *arguments], check=False, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from fixtures.code_blocks import code_blocks
+from fixtures.programs import needed_program
 from fixtures.speaking_service import WORDS, speaking_service
 from fixtures.tiny_models import TinyModels
 from service import DEADLINE_SECONDS, Service
@@ -47,6 +48,7 @@ def run(speaking: Service, *command: str) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=range(len(COMMANDS)))
 def test_a_command_with_curl(speaking: Service, command: str) -> None:
+    needed_program("curl", "curl")
     said = run(speaking, "/bin/bash", "-euc", command)
     if '"stream": true' in command:
         events = [line.removeprefix("data: ") for line in said.splitlines() if line]
@@ -67,6 +69,7 @@ def test_a_program(speaking: Service, program: str) -> None:
 
 def test_curl_shows_each_event_as_it_comes(speaking: Service) -> None:
     """Of an answer that has not ended: the first event is there long before the last."""
+    needed_program("curl", "curl")
     (command,) = [command for command in COMMANDS if command.startswith("curl -sN ")]
     endless = command.replace(WRITTEN_URL, speaking.base_url).replace('"auto"', '"endless"')
     endless = endless.replace('"max_tokens": 24', '"max_tokens": 16000, "ignore_eos": true')
