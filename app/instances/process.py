@@ -1,14 +1,13 @@
 """One server process: started, read, signalled, reaped. Nothing else in the product starts one."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from app.llama_server.children import start_child
+from app.llama_server.children import signal_group, start_child
 
 _TETHER = Path(__file__).with_name("tether.py")
 _READ_BYTES = 65536
@@ -106,8 +105,7 @@ class ServerProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         """Signal the whole group that the child leads."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, number)
+        signal_group(self._child.pid, number)
 
 
 async def _read_lines(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:

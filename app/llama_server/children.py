@@ -37,7 +37,7 @@ async def start_child(
     except asyncio.CancelledError:
         with contextlib.suppress(OSError):
             transport, _ = await starting
-            kill_group(transport.get_pid())
+            signal_group(transport.get_pid(), signal.SIGKILL)
             transport.close()
         raise
 
@@ -60,13 +60,13 @@ async def asked_child(*words: str, env: Mapping[str, str]) -> AsyncIterator[asyn
     finally:
         # The whole group: the engine may be a wrapper's child.
         if child.returncode is None:
-            kill_group(child.pid)
+            signal_group(child.pid, signal.SIGKILL)
         # Our end of the pipe, which would stay open as long as a grandchild holds the other.
         transport.close()
         await child.wait()
 
 
-def kill_group(leader: int) -> None:
-    """SIGKILL to all that a child leads, if there is anybody left."""
+def signal_group(leader: int, number: signal.Signals) -> None:
+    """Signal all that a child leads, if there is anybody left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
+        os.killpg(leader, number)

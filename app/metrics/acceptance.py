@@ -26,7 +26,6 @@ class AcceptanceCollector(Collector):
     def __init__(self, methods: Callable[[], Mapping[str, str]], awake: Awake) -> None:
         self._methods = methods
         self._awake = awake
-        self._observed: dict[Labels, None] = {}
         self._rates = Histograms(
             "paceline_spec_decode_acceptance_ratio",
             "Accepted of drafted tokens in each window of 15 seconds in which an engine drafted, 0 to 1.",
@@ -43,14 +42,11 @@ class AcceptanceCollector(Collector):
         if counts.rounded_to > 1 and counts.draft_tokens < _STEPS_LEAST * counts.rounded_to:
             return
         labels = (event.context.profile_id, event.context.method)
-        self._observed[labels] = None
         self._rates.observe(labels, min(counts.accepted_tokens / counts.draft_tokens, 1.0))
 
     def on_profile_deleted(self, event: ProfileDeleted) -> None:
         """A profile that is gone takes its series along."""
         self._rates.forget(event.profile_id)
-        for labels in [labels for labels in self._observed if labels[0] == event.profile_id]:
-            del self._observed[labels]
 
     def collect(self) -> Iterable[Metric]:
         """The series of this moment."""
@@ -58,4 +54,4 @@ class AcceptanceCollector(Collector):
 
     def _shown(self) -> Collection[Labels]:
         awake = self._awake.profiles()
-        return {labels for labels in {*self._methods().items(), *list(self._observed)} if labels[0] in awake}
+        return {labels for labels in {*self._methods().items(), *self._rates.observed()} if labels[0] in awake}

@@ -6,6 +6,7 @@ from typing import Final
 
 from prometheus_client import Metric
 
+from app.metrics.exposition import name_of
 from app.metrics.series import Series, Sources
 from app.metrics.starts import OTHER, RULE_CLASSES
 
@@ -70,11 +71,6 @@ def families() -> Sequence[Metric]:
     series = Series(Sources(profiles=lambda: (_EXAMPLE,), methods=lambda: {_EXAMPLE: "draft"}))
     series.awake.touch(_EXAMPLE)
     return list(series.registry.collect())
-
-
-def name_of(family: Metric) -> str:
-    """The name as a query has it; of a histogram that of the family."""
-    return family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
 
 
 def labels_of(family: Metric) -> Sequence[str]:

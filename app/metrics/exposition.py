@@ -14,12 +14,17 @@ _PLAIN_TYPES = {"info": "gauge", "unknown": "untyped"}
 _PLAIN_SUFFIXES = {"counter": "_total", "info": "_info"}
 
 
+def name_of(family: Metric) -> str:
+    """The name as the plain format and queries have it; of a histogram that of the family."""
+    return family.name + _PLAIN_SUFFIXES.get(family.type, "")
+
+
 def plain_text(families: Iterable[Metric]) -> bytes:
     """Prometheus text, version 0.0.4: UTF-8, and without exemplars."""
     lines: list[str] = []
     for family in _with_pauses(families):
-        name = family.name + _PLAIN_SUFFIXES.get(family.type, "")
-        lines += _head(name, _PLAIN_TYPES.get(family.type, family.type), family.documentation.translate(_IN_HELP))
+        kind = _PLAIN_TYPES.get(family.type, family.type)
+        lines += _head(name_of(family), kind, family.documentation.translate(_IN_HELP))
         lines += [f"{sample.name}{_labels(sample.labels)} {_value(sample.value)}\n" for sample in family.samples]
     return "".join(lines).encode()
 

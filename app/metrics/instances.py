@@ -1,15 +1,15 @@
 """What the instances are at this moment, and how often some had to go: series that are read when somebody asks."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from app.instances.diagnosis import DEGRADATIONS
 from app.instances.facts import ResidencyEvicted
 from app.instances.record import InstanceRecord
+from app.metrics.kept import Counts, Labels
 from app.profiles.catalog import ProfileDeleted
 
 
@@ -28,15 +28,25 @@ class InstancesCollector(Collector):
         self._records = records
         self._profiles = profiles
         self._queued = queued
-        self._evictions: Counter[str] = Counter()
+
+        def from_start() -> Collection[Labels]:
+            return [(profile_id,) for profile_id in profiles()]
+
+        self._evictions = Counts(
+            "paceline_residency_evictions",
+            "Instances that ended to make room for another profile.",
+            ("profile",),
+            from_start,
+        )
 
     def on_evicted(self, event: ResidencyEvicted) -> None:
         """Some instances made room."""
-        self._evictions.update(event.evicted_profile_ids)
+        for profile_id in event.evicted_profile_ids:
+            self._evictions.add((profile_id,))
 
     def on_profile_deleted(self, event: ProfileDeleted) -> None:
         """A profile that is gone takes its series along."""
-        self._evictions.pop(event.profile_id, None)
+        self._evictions.forget(event.profile_id)
 
     def collect(self) -> Iterable[Metric]:
         """The series of this moment."""
@@ -58,13 +68,8 @@ class InstancesCollector(Collector):
             "Requests that wait for the profile to be ready, or for their turn.",
             labels=("profile",),
         )
-        evictions = CounterMetricFamily(
-            "paceline_residency_evictions",
-            "Instances that ended to make room for another profile.",
-            labels=("profile",),
-        )
-        records, profiles = self._records(), self._profiles()
-        waiting = {profile_id: self._queued(profile_id) for profile_id in profiles}
+        records = self._records()
+        waiting = {profile_id: self._queued(profile_id) for profile_id in self._profiles()}
         for profile_id, number in sorted((waiting | {each.profile_id: each.queued for each in records}).items()):
             queued.add_metric([profile_id], number)
         for record in records:
@@ -78,6 +83,5 @@ class InstancesCollector(Collector):
                     for term, n_bytes in terms.items():
                         if n_bytes:
                             memory.add_metric([record.profile_id, device, term, source], n_bytes)
-        for profile_id, count in sorted((dict.fromkeys(profiles, 0) | self._evictions).items()):
-            evictions.add_metric([profile_id], count)
-        yield from (memory, degraded, leases, queued, evictions)
+        yield from (memory, degraded, leases, queued)
+        yield from self._evictions.collect()

@@ -102,6 +102,10 @@ class Histograms(Collector):
             series = self._series[labels] = Histogram(self._bounds)
         series.observe(value, request_id)
 
+    def observed(self) -> Collection[Labels]:
+        """The label values that have a count, shown or not."""
+        return list(self._series)
+
     def forget(self, profile_id: str) -> None:
         """Remove every series of a profile."""
         for labels in [labels for labels in self._series if labels[0] == profile_id]:

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from app.errors import BodyTooLarge, PacelineError, ProfileNotRunning
 from app.identifiers import id_text
 from app.instances.lease import Lease
-from app.proxy.asgi import WATCH_CLIENT, Header, Receive, Scope, Send
+from app.proxy.asgi import WATCH_CLIENT, Header, Receive, Scope
 from app.proxy.assembly.body import can_assemble, streaming_body
 from app.proxy.caller import caller_of
 from app.proxy.categories import category_of
 from app.proxy.choosing import choose, wanted_by
 from app.proxy.connection import Connection
 from app.proxy.delivery import Delivery, RequestCancelled, StreamNotUnderstood, Unforeseen
-from app.proxy.endpoints import COMPUTING, Endpoint, dialect_of, is_look
+from app.proxy.endpoints import COMPUTING, Endpoint, is_look
 from app.proxy.headers import declared_bytes, header, request_head
 from app.proxy.lease_wait import LeaseWait
 from app.proxy.needs import ExchangeNeeds
-from app.proxy.observer import Observation, Outcome, identify
+from app.proxy.observer import Observation, Outcome
 from app.proxy.profile_rules import as_profile_wants
 from app.proxy.request import ClientGone, meaning_of, read_body
 from app.proxy.request_body import RequestBody
@@ -55,13 +55,13 @@ class Exchange:
         observation: Observation,
         scope: Scope,
         receive: Receive,
-        send: Send,
+        delivery: Delivery,
     ) -> None:
         self.observation = observation
         self._needs = needs
         self._scope = scope
         self._receive = receive
-        self._delivery = Delivery(send, observation, needs.render_error, dialect_of(scope["path"]))
+        self._delivery = delivery
         self._target = b""
         self._endpoint = observation.endpoint
         self._call: Call | None = None
@@ -121,7 +121,6 @@ class Exchange:
         observation, scope, needs = self.observation, self._scope, self._needs
         headers: list[Header] = scope["headers"]
         told = self._delivery.headers
-        told.extend(identify(observation, headers, dialect_of(scope["path"])))
         body = RequestBody(await self._receive_body(headers))
         names = needs.names()
         meant = meaning_of(scope, body, names)

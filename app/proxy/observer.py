@@ -16,7 +16,7 @@ from app.proxy.asgi import Header
 from app.proxy.endpoints import Dialect, Endpoint
 from app.proxy.headers import client_request_id
 from app.proxy.kept import KeptAnswer, KeptStream
-from app.proxy.sse import OutputWatch, first_event, last_events
+from app.proxy.sse import OutputWatch, ends_between_events, first_event, last_events
 
 # The finish reason, the usage, the timings and the end mark stand in the last few events; those of several choices
 # are counted in.
@@ -134,9 +134,8 @@ class Observation:
             read.insert(0, first_event(kept.beginning(stream)))
         report = form.of_events(read)
         has_end_mark = bool(events) and form.is_end(events[-1])
-        is_between = not stream or stream.endswith((b"\n\n", b"\r\n\r\n"))
         # A last event that was too long to be kept may have been the end.
-        is_unread = not events and not kept.is_whole and is_between
+        is_unread = not events and not kept.is_whole and ends_between_events(stream)
         has_reason = form.finish_reason_is_end and report.finish_reason is not None
         return Conclusion(
             report,

@@ -15,7 +15,7 @@ from app.proxy.asgi import Answer, Receive, Scope, Send, send_answer
 from app.proxy.auto import Candidate
 from app.proxy.caller import caller_of
 from app.proxy.delivery import Delivery
-from app.proxy.endpoints import UPSTREAM_PREFIX, Dialect, dialect_of, route_of
+from app.proxy.endpoints import UPSTREAM_PREFIX, Dialect, Route, dialect_of, route_of
 from app.proxy.exchange import Exchange
 from app.proxy.headers import client_request_id
 from app.proxy.model_list import shown_models
@@ -90,8 +90,8 @@ class Relay:
         if scope["path"].startswith(UPSTREAM_PREFIX) and (page := _page_elsewhere(scope)):
             await send_answer(send, Answer(307, [(b"location", page)], b""))
             return
-        observation = Observation(request_id, route.endpoint, route.format, client=caller_of(scope).name)
-        exchange = Exchange(self._needs, observation, scope, receive, send)
+        observation, delivery = self._begin(scope, send, request_id, route, caller_of(scope).name)
+        exchange = Exchange(self._needs, observation, scope, receive, delivery)
         self._exchanges[request_id] = exchange
         try:
             await exchange.run()
@@ -100,15 +100,23 @@ class Relay:
 
     async def refuse(self, scope: Scope, send: Send, refusal: AccessDenied) -> None:
         """Answer a request that `takes` accepts and that may not come in. It leaves its row as all others do."""
-        route, dialect = route_of(scope["method"], scope["path"]), dialect_of(scope["path"])
+        route = route_of(scope["method"], scope["path"])
         if route is None:
-            await send_answer(send, self._needs.render_error(refusal, dialect))
+            await send_answer(send, self._needs.render_error(refusal, dialect_of(scope["path"])))
             return
-        observation = Observation(self._ids.next(), route.endpoint, route.format, client=refusal.details.get("key"))
-        delivery = Delivery(send, observation, self._needs.render_error, dialect)
-        delivery.headers.extend(identify(observation, scope["headers"], dialect))
+        observation, delivery = self._begin(scope, send, self._ids.next(), route, refusal.details.get("key"))
         await delivery.fail(refusal)
         self._needs.publish(observation.finish(delivery.outcome, delivery.error, None))
+
+    def _begin(
+        self, scope: Scope, send: Send, request_id: int, route: Route, client: str | None
+    ) -> tuple[Observation, Delivery]:
+        """What is gathered of a request, and what answers it under the id by which its client knows it."""
+        observation = Observation(request_id, route.endpoint, route.format, client=client)
+        dialect = dialect_of(scope["path"])
+        delivery = Delivery(send, observation, self._needs.render_error, dialect)
+        delivery.headers.extend(identify(observation, scope["headers"], dialect))
+        return observation, delivery
 
     def active(self) -> Sequence[Observation]:
         """The requests in flight, oldest first; may be asked for on any thread."""

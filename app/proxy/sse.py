@@ -123,6 +123,11 @@ class OutputWatch:
         return data not in _NO_DATA and not data.startswith(_ERROR) and _PROGRESS not in data
 
 
+def ends_between_events(passed: bytes) -> bool:
+    """Whether these bytes end with a blank line, or are none."""
+    return not passed or passed.endswith(_BLANK_LINES)
+
+
 class WholeLines:
     """Passes lines on when they are whole, so that a stream can be ended anywhere without half an event in it.
 
@@ -152,4 +157,4 @@ class WholeLines:
     @property
     def is_between_events(self) -> bool:
         """Whether what was passed on ends with a blank line, or is nothing."""
-        return not self._last or self._last.endswith(_BLANK_LINES)
+        return ends_between_events(self._last)

@@ -54,9 +54,8 @@ class Cell:
     def add(self, requests: int, sums: Sequence[int | None], histograms: Iterable[Mapping[int, int]]) -> None:
         """Add what another cell has."""
         self.requests += requests
-        self.sums = [plus(known, more) for known, more in zip(self.sums, sums, strict=True)]
-        for known_histogram, more_histogram in zip(self.histograms, histograms, strict=True):
-            histogram.merge(known_histogram, more_histogram)
+        self.sums = added(self.sums, sums)
+        histogram.merge_each(self.histograms, histograms)
 
     def count(self, values: Sequence[int | None]) -> None:
         """Add one request, of which `values` are those of COUNTED after the first three."""
@@ -73,7 +72,7 @@ class Cell:
             histogram.add(self.histograms[QUEUES], queue_us)
         more = (prompt, cached, generated, draft, accepted, timed_tokens, timed_us)
         self.requests += 1
-        self.sums = [plus(known, reported) for known, reported in zip(self.sums, more, strict=True)]
+        self.sums = added(self.sums, more)
 
 
 Cells = dict[CellKey, Cell]
@@ -130,6 +129,6 @@ def write_cells(session: Session, hours: int, first_hour: int, rows: Sequence[tu
         run(_INSERT, list(rows))
 
 
-def plus(known: int | None, more: int | None) -> int | None:
-    """The sum of what is known; None where neither is."""
-    return known if more is None else more + (known or 0)
+def added(sums: Sequence[int | None], more: Sequence[int | None]) -> list[int | None]:
+    """Each sum with what comes to it; None where neither is known."""
+    return [known if new is None else new + (known or 0) for known, new in zip(sums, more, strict=True)]

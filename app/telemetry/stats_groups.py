@@ -8,7 +8,7 @@ from sqlmodel import col
 
 from app.identifiers import IDS_PER_HOUR, id_time
 from app.telemetry import histogram
-from app.telemetry.cells import SUMS, plus
+from app.telemetry.cells import SUMS, added
 from app.telemetry.codes import CATEGORIES, OUTCOMES
 from app.telemetry.histogram import Histogram
 from app.telemetry.queries import QueryInvalid
@@ -61,7 +61,7 @@ class Gathered:
         """Add requests that had one outcome."""
         outcome = OUTCOMES.decode(outcome_code)
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + requests
-        self.sums = [plus(known, more) for known, more in zip(self.sums, sums, strict=True)]
+        self.sums = added(self.sums, sums)
 
     def add_values(self, values: Iterable[float | None]) -> None:
         """Add what was measured of one request."""
@@ -72,8 +72,7 @@ class Gathered:
     def add_histograms(self, histograms: Iterable[Mapping[int, int]]) -> None:
         """Add those of a cell."""
         self.has_cells = True
-        for known, more in zip(self.histograms, histograms, strict=True):
-            histogram.merge(known, more)
+        histogram.merge_each(self.histograms, histograms)
 
     def ranked(self, which: int) -> tuple[int, Callable[[int], float]]:
         """How many values there are of one of the three, and what gives that of a rank, from 1 upwards.

@@ -8,7 +8,8 @@ import yaml
 from deploy.dashboards import DASHBOARDS, FOLDER, QUERIES, PanelQuery
 from deploy.dockerfile import ROOT
 
-from app.metrics.catalogue import families, labels_of, name_of
+from app.metrics.catalogue import families, labels_of
+from app.metrics.exposition import name_of
 from deploy.grafana.source import dashboards
 
 

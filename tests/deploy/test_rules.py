@@ -16,7 +16,8 @@ from app.instances.diagnosis.memory import TOLERANCE_BYTES, TOLERANCE_SHARE
 from app.instances.diagnosis.speculation import COLLAPSED_RATE, NGRAM_DRAFT_TOKENS_LEAST
 from app.instances.facts import RestartCause
 from app.instances.state import InstanceState
-from app.metrics.catalogue import families, labels_of, name_of
+from app.metrics.catalogue import families, labels_of
+from app.metrics.exposition import name_of
 from app.profiles.profile import Serving
 from app.proxy.observer import Outcome
 from app.settings import Settings

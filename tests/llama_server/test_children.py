@@ -9,12 +9,13 @@ import pytest
 from app.llama_server.children import asked_child, start_child
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
-SLEEPER = "import time; print('here', flush=True); time.sleep(60)"
+WAITER = "import signal; print('here', flush=True); signal.pause()"
 # Its child is of another group, and holds the pipe.
 LEAVES_A_GRANDCHILD = (
-    "import subprocess, sys, time;"
-    "subprocess.Popen([sys.executable, '-I', '-S', '-c', 'import time; time.sleep(3)'], start_new_session=True);"
-    "print('here', flush=True); time.sleep(60)"
+    "import signal, subprocess, sys;"
+    "waits = 'import signal; signal.alarm(3); signal.pause()';"
+    "subprocess.Popen([sys.executable, '-I', '-S', '-c', waits], start_new_session=True);"
+    "print('here', flush=True); signal.pause()"
 )
 
 
@@ -26,7 +27,7 @@ def is_there(pid: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("program", [SLEEPER, LEAVES_A_GRANDCHILD], ids=["alone", "with a grandchild"])
+@pytest.mark.parametrize("program", [WAITER, LEAVES_A_GRANDCHILD], ids=["alone", "with a grandchild"])
 async def test_it_ends_with_the_block(program: str) -> None:
     async with asyncio.timeout(2.5):
         async with asked_child(*PYTHON, program, env={}) as child:
@@ -63,7 +64,7 @@ async def test_one_whose_asker_leaves_while_it_starts_is_ended(turns: int) -> No
         made.append(Seen())
         return made[-1]
 
-    starting = asyncio.create_task(start_child(make, *PYTHON, SLEEPER, env={}))
+    starting = asyncio.create_task(start_child(make, *PYTHON, WAITER, env={}))
     for _ in range(turns):
         await asyncio.sleep(0)
     starting.cancel()

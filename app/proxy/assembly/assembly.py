@@ -9,13 +9,13 @@ from app.proxy.assembly.outcome import Assembled, CutShort, EngineRefused, NotUn
 from app.proxy.assembly.parts import Parts, UnknownPiece
 from app.proxy.assembly.text import TextParts
 from app.proxy.endpoints import Endpoint
+from app.proxy.request_body import UNREADABLE
 
 _event_decoder = msgspec.json.Decoder(Event)
 _error_decoder = msgspec.json.Decoder(ErrorEvent)
 _usage_decoder = msgspec.json.Decoder(Usage)
 
 _ERROR = b'{"error"'
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Assembly:
@@ -46,7 +46,7 @@ class Assembly:
             return
         try:
             self._take(_event_decoder.decode(payload))
-        except (*_UNREADABLE, UnknownPiece) as error:
+        except (*UNREADABLE, UnknownPiece) as error:
             self._end = NotUnderstood(f"an event of the engine is not understood: {error}")
 
     def _take(self, event: Event) -> None:
@@ -90,6 +90,6 @@ class Assembly:
 def _refusal(payload: bytes) -> EngineRefused | NotUnderstood:
     try:
         status = _error_decoder.decode(payload).error.code
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         return NotUnderstood(f"an error event of the engine is not understood: {error}")
     return EngineRefused(status if 400 <= status <= 599 else 500, payload)
