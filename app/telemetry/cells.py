@@ -1,6 +1,6 @@
 """Cells of the roll-ups: what is known of the requests of one context, category and outcome in one span of time."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,14 @@ from app.telemetry.tables import RequestRow
 
 # Context, category, outcome.
 CellKey = tuple[int | None, int | None, int]
+# Requests with a rate, their tokens after the first, and their microseconds.
+Block = tuple[int, int, int]
+# So many, by the requests' ids, has each cell: what a bootstrap draws from when rows are gone.
+_BLOCKS = 17
 
 SUMS = (
     "prompt_tokens", "cached_tokens", "generated_tokens", "draft_tokens", "accepted_tokens", "timed_tokens", "timed_us",
 )  # fmt: skip
-RATES, FIRST_TOKENS, QUEUES = range(3)
 # What `Cell.count` reads of a row, in this order.
 COUNTED = tuple(
     col(getattr(RequestRow, name))
@@ -37,27 +40,51 @@ _INSERT = (
 )
 _BREATH_CELLS = 30
 
+
+class Histograms(msgspec.Struct, array_like=True, frozen=True):
+    """Those of a cell as it is kept. What stands behind them there is passed over."""
+
+    rates: Histogram
+    first_tokens: Histogram
+    queues: Histogram
+
+    def merge(self, more: "Histograms") -> None:
+        """Count all that the others have counted."""
+        histogram.merge(self.rates, more.rates)
+        histogram.merge(self.first_tokens, more.first_tokens)
+        histogram.merge(self.queues, more.queues)
+
+
+class Measured(Histograms, array_like=True, frozen=True):
+    """All that is kept of what was measured. `blocks` is empty in cells of before there were any."""
+
+    blocks: dict[int, Block] = {}
+
+
 _encode = msgspec.msgpack.Encoder().encode
-decode_histograms = msgspec.msgpack.Decoder(tuple[Histogram, Histogram, Histogram]).decode
+decode_histograms = msgspec.msgpack.Decoder(Histograms).decode
+decode_measured = msgspec.msgpack.Decoder(Measured).decode
 
 
 @dataclass(slots=True)
 class Cell:
-    """Counts, the sums of SUMS (None where nothing was reported), and histograms of generation tokens/s, of
-    microseconds to the first token, and of microseconds in the queue.
+    """Counts, the sums of SUMS (None where nothing was reported), histograms of generation tokens/s, of microseconds to
+    the first token and in the queue, and blocks of what has a rate.
     """
 
     requests: int = 0
     sums: list[int | None] = field(default_factory=lambda: [None] * len(SUMS))
-    histograms: tuple[Histogram, Histogram, Histogram] = field(default_factory=lambda: ({}, {}, {}))
+    measured: Measured = field(default_factory=lambda: Measured({}, {}, {}, {}))
 
-    def add(self, requests: int, sums: Sequence[int | None], histograms: Iterable[Mapping[int, int]]) -> None:
+    def add(self, requests: int, sums: Sequence[int | None], measured: Measured) -> None:
         """Add what another cell has."""
         self.requests += requests
         self.sums = added(self.sums, sums)
-        histogram.merge_each(self.histograms, histograms)
+        self.measured.merge(measured)
+        for number, block in measured.blocks.items():
+            self._add_block(number, block)
 
-    def count(self, values: Sequence[int | None]) -> None:
+    def count(self, identifier: int, values: Sequence[int | None]) -> None:
         """Add one request, of which `values` are those of COUNTED after the first three."""
         prompt, cached, generated, draft, accepted, generation_us, first_token_us, queue_us = values
         if draft is None or accepted is None:
@@ -65,22 +92,27 @@ class Cell:
         timed_tokens = timed_us = None
         if generated is not None and generation_us is not None and generated >= 2 and generation_us > 0:
             timed_tokens, timed_us = generated - 1, generation_us
-            histogram.add(self.histograms[RATES], timed_tokens * 1e6 / timed_us)
+            histogram.add(self.measured.rates, timed_tokens * 1e6 / timed_us)
+            self._add_block(identifier % _BLOCKS, (1, timed_tokens, timed_us))
         if first_token_us is not None:
-            histogram.add(self.histograms[FIRST_TOKENS], first_token_us)
+            histogram.add(self.measured.first_tokens, first_token_us)
         if queue_us is not None:
-            histogram.add(self.histograms[QUEUES], queue_us)
+            histogram.add(self.measured.queues, queue_us)
         more = (prompt, cached, generated, draft, accepted, timed_tokens, timed_us)
         self.requests += 1
         self.sums = added(self.sums, more)
+
+    def _add_block(self, number: int, block: Block) -> None:
+        requests, tokens, microseconds = self.measured.blocks.get(number, (0, 0, 0))
+        self.measured.blocks[number] = (requests + block[0], tokens + block[1], microseconds + block[2])
 
 
 Cells = dict[CellKey, Cell]
 
 
-def count_row(cells: Cells, values: Sequence[Any]) -> None:
+def count_row(cells: Cells, identifier: int, values: Sequence[Any]) -> None:
     """Add one row, the values of COUNTED, to its cell."""
-    cells.setdefault((values[0], values[1], values[2]), Cell()).count(values[3:])
+    cells.setdefault((values[0], values[1], values[2]), Cell()).count(identifier, values[3:])
 
 
 def merged(parts: Iterable[Cells]) -> Cells:
@@ -88,7 +120,7 @@ def merged(parts: Iterable[Cells]) -> Cells:
     cells: Cells = {}
     for part in parts:
         for key, cell in part.items():
-            cells.setdefault(key, Cell()).add(cell.requests, cell.sums, cell.histograms)
+            cells.setdefault(key, Cell()).add(cell.requests, cell.sums, cell.measured)
     return cells
 
 
@@ -103,7 +135,7 @@ def read_cells(
     found = session.connection().exec_driver_sql(_READ, (hours, first_hour, end_hour))
     while some := found.fetchmany(_BREATH_CELLS):
         for context, category, outcome, requests, packed, *sums in some:
-            cells.setdefault((context, category, outcome), Cell()).add(requests, sums, decode_histograms(packed))
+            cells.setdefault((context, category, outcome), Cell()).add(requests, sums, decode_measured(packed))
         breathe()
     return cells
 
@@ -114,7 +146,7 @@ def packed_cells(
     """Rows of `request_rollup` for `write_cells`."""
     rows = []
     for number, ((context, category, outcome), cell) in enumerate(cells.items()):
-        packed = _encode(cell.histograms)
+        packed = _encode(cell.measured)
         rows.append((hours, first_hour, context, category, outcome, cell.requests, packed, *cell.sums))
         if number % _BREATH_CELLS == 0:
             breathe()

@@ -6,7 +6,7 @@ reciprocal (51/50). Zero has a bucket of its own.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 RELATIVE_ERROR = 0.02
 
@@ -33,12 +33,6 @@ def merge(histogram: Histogram, other: Mapping[int, int]) -> None:
     """Count all that the other has counted."""
     for number, count in other.items():
         histogram[number] = histogram.get(number, 0) + count
-
-
-def merge_each(histograms: Iterable[Histogram], others: Iterable[Mapping[int, int]]) -> None:
-    """The same for several at once, in their order."""
-    for known, more in zip(histograms, others, strict=True):
-        merge(known, more)
 
 
 def value_of_rank(histogram: Mapping[int, int], rank: int) -> float:

@@ -104,8 +104,8 @@ class Rollup:
         cells: Cells = {}
         not_late = col(RequestRow.id).not_in(_LATE)
         for page in self._pages(hour * IDS_PER_HOUR, (hour + 1) * IDS_PER_HOUR, not_late):
-            for _, *values in page:
-                count_row(cells, values)
+            for identifier, *values in page:
+                count_row(cells, identifier, values)
         return cells
 
     def _add_late(self, rolled_hour: int) -> None:
@@ -114,7 +114,7 @@ class Rollup:
         for page in self._pages(0, rolled_hour * IDS_PER_HOUR, is_late):
             by_hour: dict[int, Cells] = {}
             for identifier, *values in page:
-                count_row(by_hour.setdefault(identifier // IDS_PER_HOUR, {}), values)
+                count_row(by_hour.setdefault(identifier // IDS_PER_HOUR, {}), identifier, values)
             identifiers = [row[0] for row in page]
             self._write(partial(_merge_late, by_hour=by_hour, ids=identifiers, rolled_hour=rolled_hour))
             _log.debug("%d late requests were added to the roll-ups", len(page))

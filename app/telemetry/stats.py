@@ -9,10 +9,10 @@ from sqlmodel import Session, col
 
 from app.speculative.acceptance import acceptance_rate
 from app.telemetry import histogram
-from app.telemetry.cells import FIRST_TOKENS, QUEUES, RATES, SUMS
+from app.telemetry.cells import SUMS
 from app.telemetry.queries import HAS_RATE, QueryInvalid, RequestFilters, contexts_of
 from app.telemetry.rolled import add_cells, split
-from app.telemetry.stats_groups import GROUPINGS, Gathered, Groups
+from app.telemetry.stats_groups import GROUPINGS, Gathered, Groups, Ranked
 from app.telemetry.tables import LaunchContextRow, RequestRow
 
 PERCENTILE_ROWS_MOST = 200_000
@@ -124,7 +124,7 @@ def _rows(chosen: Sequence[ColumnElement[bool]], *columns: Any) -> Select[Any]:
 def _row(group: Mapping[str, str | int | None], gathered: Gathered) -> StatsRow:
     sums = dict(zip(SUMS, gathered.sums, strict=True))
     timed_us = sums["timed_us"]
-    rates = gathered.ranked(RATES)
+    rates = gathered.rates()
     return StatsRow(
         group=group,
         requests=sum(gathered.outcomes.values()),
@@ -137,15 +137,15 @@ def _row(group: Mapping[str, str | int | None], gathered: Gathered) -> StatsRow:
         acceptance_rate=acceptance_rate(sums["draft_tokens"], sums["accepted_tokens"]),
         generation_tokens_per_second_overall=(sums["timed_tokens"] or 0) * 1e6 / timed_us if timed_us else None,
         generation_tokens_per_second=_percentiles(*rates),
-        time_to_first_token_seconds=_seconds(gathered, FIRST_TOKENS),
+        time_to_first_token_seconds=_seconds(gathered.first_tokens()),
         time_per_output_token_seconds=_reciprocals(*rates),
-        queue_seconds=_seconds(gathered, QUEUES),
+        queue_seconds=_seconds(gathered.queues()),
         percentiles_relative_error=histogram.RELATIVE_ERROR if gathered.has_cells else 0.0,
     )
 
 
-def _seconds(gathered: Gathered, which: int) -> Percentiles | None:
-    count, of_rank = gathered.ranked(which)
+def _seconds(microseconds: Ranked) -> Percentiles | None:
+    count, of_rank = microseconds
     return _percentiles(count, lambda rank: of_rank(rank) / 1e6)
 
 

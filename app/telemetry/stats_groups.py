@@ -8,13 +8,15 @@ from sqlmodel import col
 
 from app.identifiers import IDS_PER_HOUR, id_time
 from app.telemetry import histogram
-from app.telemetry.cells import SUMS, added
+from app.telemetry.cells import SUMS, Histograms, added
 from app.telemetry.codes import CATEGORIES, OUTCOMES
 from app.telemetry.histogram import Histogram
 from app.telemetry.queries import QueryInvalid
 from app.telemetry.tables import LaunchContextRow, RequestRow, RollupRow
 
 GroupKey = tuple[str | int | None, ...]
+# How many values there are, and what gives that of a rank, from 1 upwards.
+Ranked = tuple[int, Callable[[int], float]]
 
 GROUPS_MOST = 10_000
 
@@ -49,12 +51,12 @@ GROUPINGS: Mapping[str, Grouping] = {
 
 @dataclass(slots=True)
 class Gathered:
-    """What is summed up of one group. Values and histograms are those of a cell: rates, first tokens, queues."""
+    """What is summed up of one group. `values` are of what a cell has histograms of, in the same order."""
 
     outcomes: dict[str, int] = field(default_factory=dict)
     sums: list[int | None] = field(default_factory=lambda: [None] * len(SUMS))
     values: tuple[list[float], list[float], list[float]] = field(default_factory=lambda: ([], [], []))
-    histograms: tuple[Histogram, Histogram, Histogram] = field(default_factory=lambda: ({}, {}, {}))
+    histograms: Histograms = field(default_factory=lambda: Histograms({}, {}, {}))
     has_cells: bool = False
 
     def add(self, outcome_code: int, requests: int, sums: Sequence[int | None]) -> None:
@@ -69,21 +71,33 @@ class Gathered:
             if value is not None:
                 known.append(value)
 
-    def add_histograms(self, histograms: Iterable[Mapping[int, int]]) -> None:
+    def add_histograms(self, histograms: Histograms) -> None:
         """Add those of a cell."""
         self.has_cells = True
-        histogram.merge_each(self.histograms, histograms)
+        self.histograms.merge(histograms)
 
-    def ranked(self, which: int) -> tuple[int, Callable[[int], float]]:
-        """How many values there are of one of the three, and what gives that of a rank, from 1 upwards.
+    def rates(self) -> Ranked:
+        """Of generation tokens/s."""
+        return self._ranked(self.values[0], self.histograms.rates)
+
+    def first_tokens(self) -> Ranked:
+        """Of microseconds to the first token."""
+        return self._ranked(self.values[1], self.histograms.first_tokens)
+
+    def queues(self) -> Ranked:
+        """Of microseconds in the queue."""
+        return self._ranked(self.values[2], self.histograms.queues)
+
+    def _ranked(self, values: Sequence[float], counted: Histogram) -> Ranked:
+        """How many values there are, and what gives that of a rank, from 1 upwards.
 
         Values that were measured, or within histogram.RELATIVE_ERROR of them where there are cells.
         """
         if not self.has_cells:
-            ordered = sorted(self.values[which])
+            ordered = sorted(values)
             return len(ordered), lambda rank: ordered[rank - 1]
-        together = dict(self.histograms[which])
-        for value in self.values[which]:
+        together = dict(counted)
+        for value in values:
             histogram.add(together, value)
         return sum(together.values()), lambda rank: histogram.value_of_rank(together, rank)
 
