@@ -14,8 +14,10 @@ from app.api.request_filters import filters, only
 from app.api.resources import Page
 from app.database import Database
 from app.errors import RequestOver
+from app.speculative.speedup import CONFIDENCE, Estimate
 from app.telemetry.engine_acceptance import EngineAcceptance, engine_acceptance
 from app.telemetry.queries import QueryInvalid, RequestFilters, get_request, list_requests
+from app.telemetry.speedups import Speedup, Speedups
 from app.telemetry.stats import StatsRow, stats
 
 
@@ -85,6 +87,50 @@ class EngineAcceptanceResource(BaseModel):
     rounded_to: int
 
 
+class IntervalResource(BaseModel):
+    """Holds the true value with this confidence."""
+
+    low: float
+    high: float
+    confidence: float
+
+
+class GainResource(BaseModel):
+    """Generation tokens/s as a multiple of the baseline's, over requests with at least two tokens.
+
+    `interval` is null where there is too little to draw from, or too many groups; `pays` is null where it holds 1.
+    """
+
+    speedup: float
+    interval: IntervalResource | None
+    pays: bool | None
+    requests: int
+    baseline_requests: int
+
+
+class SpeedupResource(GainResource):
+    """Category for category: what the tokens would have taken without speculation ÷ what they took.
+
+    Categories count that have five requests on each side. `baselines` are profiles of the same target that recorded
+    requests without speculation, whenever that was. `differences` names what the compared requests do not have in
+    common, of `engine_build` and `device_set`.
+    """
+
+    by_category: Mapping[str, GainResource]
+    baselines: Sequence[str]
+    differences: Sequence[str]
+
+
+class ProvenanceResource(BaseModel):
+    """What served the group. `mixed` names those of which there are several: then it is not one thing's measure."""
+
+    revision: Sequence[int]
+    argv_hash: Sequence[str]
+    engine_build: Sequence[str]
+    device_set: Sequence[str]
+    mixed: Sequence[str]
+
+
 class StatsResource(BaseModel):
     """One group; the names of `group_by` are members as well.
 
@@ -92,7 +138,7 @@ class StatsResource(BaseModel):
     0 where they are those values, 0.02 where roll-ups were asked.
 
     `engine_acceptance` is null where no engine has drafted, and where only requests can tell: grouped or chosen by
-    category or outcome.
+    category or outcome. `speedup` is null for groups that are not by profile, do not speculate, or have no baseline.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -111,6 +157,8 @@ class StatsResource(BaseModel):
     queue_seconds: PercentilesResource | None
     percentiles_relative_error: float
     engine_acceptance: EngineAcceptanceResource | None
+    provenance: ProvenanceResource
+    speedup: SpeedupResource | None
 
 
 class ActiveRequests(Protocol):
@@ -126,6 +174,7 @@ class ActiveRequests(Protocol):
 def router(database: Database, active: ActiveRequests) -> APIRouter:
     """What `database` holds of finished requests, and those in flight."""
     routes = APIRouter(tags=["requests"])
+    speedups = Speedups(database)
 
     @routes.get("/requests", dependencies=[only("state", "limit", "cursor")])
     async def read_requests(
@@ -167,12 +216,18 @@ def router(database: Database, active: ActiveRequests) -> APIRouter:
         chosen: Annotated[RequestFilters, Depends(filters)],
         group_by: Annotated[str, Query(description="names joined by commas; empty for one row of all")] = "profile",
     ) -> Page[StatsResource]:
-        """Counts, sums, rates and percentiles of each group."""
+        """Counts, sums, rates and percentiles of each group, and what speculation gained it.
+
+        Speed-ups are up to a minute old.
+        """
         names = [name.strip() for name in group_by.split(",") if name.strip()]
         with database.read() as session:
             rows = stats(session, chosen, names)
             accepted = engine_acceptance(session, chosen, names)
-        return Page(items=[_stats_resource(row, accepted.get(tuple(row.group.values()))) for row in rows])
+        gained = speedups.of(chosen, names)
+        keys = [tuple(row.group.values()) for row in rows]
+        items = [_stats_resource(row, accepted.get(key), gained.get(key)) for row, key in zip(rows, keys, strict=True)]
+        return Page(items=items)
 
     return routes
 
@@ -189,10 +244,26 @@ def _recorded(database: Database, identifier: str) -> None:
         get_request(session, identifier)
 
 
-def _stats_resource(row: StatsRow, accepted: EngineAcceptance | None) -> StatsResource:
+def _stats_resource(row: StatsRow, accepted: EngineAcceptance | None, gained: Speedup | None) -> StatsResource:
     fields: dict[str, Any] = asdict(row)
     overall = fields.pop("generation_tokens_per_second_overall")
     if row.generation_tokens_per_second is not None and overall is not None:
         fields["generation_tokens_per_second"]["overall"] = overall
     counted = None if accepted is None else asdict(accepted)
-    return StatsResource(**fields.pop("group"), **fields, engine_acceptance=counted)
+    speedup = None if gained is None else _speedup_resource(gained)
+    return StatsResource(**fields.pop("group"), **fields, engine_acceptance=counted, speedup=speedup)
+
+
+def _speedup_resource(gained: Speedup) -> SpeedupResource:
+    return SpeedupResource(
+        **_gain(gained.estimate),
+        by_category={name: GainResource(**_gain(estimate)) for name, estimate in gained.by_category.items()},
+        baselines=gained.baselines,
+        differences=gained.differences,
+    )
+
+
+def _gain(estimate: Estimate) -> dict[str, Any]:
+    interval = estimate.interval
+    shown = None if interval is None else IntervalResource(low=interval[0], high=interval[1], confidence=CONFIDENCE)
+    return {**asdict(estimate), "interval": shown, "pays": estimate.pays}

@@ -62,23 +62,23 @@ def split(session: Session, filters: RequestFilters) -> Split:
 def add_cells(session: Session, filters: RequestFilters, hours: range, groups: Groups) -> None:
     """Gather from the roll-ups of these hours."""
     sums = [col(getattr(RollupRow, name)) for name in SUMS]
-    columns = [col(RollupRow.outcome_code), col(RollupRow.requests), col(RollupRow.histograms), *sums]
+    own = [col(getattr(RollupRow, name)) for name in ("context_id", "outcome_code", "requests", "histograms")]
     served_by = col(LaunchContextRow.id) == col(RollupRow.context_id)
-    statement = select(*columns, *groups.cell_columns).select_from(RollupRow).outerjoin(LaunchContextRow, served_by)
-    for code, requests, packed, *rest in session.execute(
-        statement.where(*_conditions(session, filters, hours, by_days="hour" not in groups.names))
+    statement = select(*own, *sums, *groups.cell_columns).select_from(RollupRow).outerjoin(LaunchContextRow, served_by)
+    for context, code, requests, packed, *rest in session.execute(
+        statement.where(*cell_conditions(session, filters, hours, by_days="hour" not in groups.names))
     ):
         group = groups.of(tuple(rest[len(SUMS) :]))
-        group.add(code, requests, rest[: len(SUMS)])
+        group.add(context, code, requests, rest[: len(SUMS)])
         group.add_histograms(decode_histograms(packed))
 
 
 def _requests(session: Session, filters: RequestFilters, hours: range) -> int:
-    chosen = _conditions(session, filters, hours, by_days=True)
+    chosen = cell_conditions(session, filters, hours, by_days=True)
     return session.execute(select(func.sum(col(RollupRow.requests))).where(*chosen)).scalar() or 0
 
 
-def _conditions(session: Session, filters: RequestFilters, hours: range, *, by_days: bool) -> list[Any]:
+def cell_conditions(session: Session, filters: RequestFilters, hours: range, *, by_days: bool) -> list[Any]:
     """On cells, such that every hour counts once."""
     chosen: list[Any] = []
     if (contexts := contexts_of(session, filters)) is not None:

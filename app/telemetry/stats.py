@@ -10,6 +10,7 @@ from sqlmodel import Session, col
 from app.speculative.acceptance import acceptance_rate
 from app.telemetry import histogram
 from app.telemetry.cells import SUMS
+from app.telemetry.provenance import Provenance, read_provenance
 from app.telemetry.queries import HAS_RATE, QueryInvalid, RequestFilters, contexts_of
 from app.telemetry.rolled import add_cells, split
 from app.telemetry.stats_groups import GROUPINGS, Gathered, Groups, Ranked
@@ -66,6 +67,7 @@ class StatsRow:
     time_per_output_token_seconds: Percentiles | None
     queue_seconds: Percentiles | None
     percentiles_relative_error: float
+    provenance: Provenance
 
 
 def stats(session: Session, filters: RequestFilters, group_by: Sequence[str] = ("profile",)) -> list[StatsRow]:
@@ -91,7 +93,11 @@ def stats(session: Session, filters: RequestFilters, group_by: Sequence[str] = (
         _add_sums(session, chosen, groups)
         _add_measurements(session, chosen, groups)
     ordered = sorted(groups.of_key.items(), key=lambda item: tuple((part is not None, part) for part in item[0]))
-    return [_row(dict(zip(names, key, strict=True)), group) for key, group in ordered]
+    origins = read_provenance(session, (group.contexts for _, group in ordered))
+    return [
+        _row(dict(zip(names, key, strict=True)), group, origin)
+        for (key, group), origin in zip(ordered, origins, strict=True)
+    ]
 
 
 def nearest_rank(count: int, percent: int) -> int:
@@ -100,28 +106,28 @@ def nearest_rank(count: int, percent: int) -> int:
 
 
 def _add_sums(session: Session, chosen: Sequence[ColumnElement[bool]], groups: Groups) -> None:
-    outcome_code = col(RequestRow.outcome_code)
-    statement = _rows(chosen, outcome_code, func.count(), *_ROW_SUMS, *groups.row_columns)
-    for code, count, *rest in session.execute(statement.group_by(outcome_code, *groups.row_columns)):
-        groups.of(tuple(rest[len(SUMS) :])).add(code, count, rest[: len(SUMS)])
+    told_apart = (col(RequestRow.context_id), col(RequestRow.outcome_code))
+    statement = rows_with_context(chosen, *told_apart, func.count(), *_ROW_SUMS, *groups.row_columns)
+    for context, code, count, *rest in session.execute(statement.group_by(*told_apart, *groups.row_columns)):
+        groups.of(tuple(rest[len(SUMS) :])).add(context, code, count, rest[: len(SUMS)])
 
 
 def _add_measurements(session: Session, chosen: Sequence[ColumnElement[bool]], groups: Groups) -> None:
     rate = case((HAS_RATE, (col(RequestRow.generated_tokens) - 1) * 1e6 / col(RequestRow.generation_us)))
     measured = (rate, col(RequestRow.time_to_first_token_us), col(RequestRow.queue_us))
-    statement = _rows(chosen, *measured, *groups.row_columns)
+    statement = rows_with_context(chosen, *measured, *groups.row_columns)
     newest = statement.order_by(col(RequestRow.id).desc()).limit(PERCENTILE_ROWS_MOST)
     for rate_here, first_token_us, queue_us, *values in session.execute(newest):
         groups.of(tuple(values)).add_values((rate_here, first_token_us, queue_us))
 
 
-def _rows(chosen: Sequence[ColumnElement[bool]], *columns: Any) -> Select[Any]:
+def rows_with_context(chosen: Sequence[ColumnElement[bool]], *columns: Any) -> Select[Any]:
     """These of the rows that were chosen, each with what served it."""
     served_by = col(LaunchContextRow.id) == col(RequestRow.context_id)
     return select(*columns).select_from(RequestRow).outerjoin(LaunchContextRow, served_by).where(*chosen)
 
 
-def _row(group: Mapping[str, str | int | None], gathered: Gathered) -> StatsRow:
+def _row(group: Mapping[str, str | int | None], gathered: Gathered, provenance: Provenance) -> StatsRow:
     sums = dict(zip(SUMS, gathered.sums, strict=True))
     timed_us = sums["timed_us"]
     rates = gathered.rates()
@@ -141,6 +147,7 @@ def _row(group: Mapping[str, str | int | None], gathered: Gathered) -> StatsRow:
         time_per_output_token_seconds=_reciprocals(*rates),
         queue_seconds=_seconds(gathered.queues()),
         percentiles_relative_error=histogram.RELATIVE_ERROR if gathered.has_cells else 0.0,
+        provenance=provenance,
     )
 
 

@@ -53,14 +53,17 @@ GROUPINGS: Mapping[str, Grouping] = {
 class Gathered:
     """What is summed up of one group. `values` are of what a cell has histograms of, in the same order."""
 
+    contexts: set[int] = field(default_factory=set)
     outcomes: dict[str, int] = field(default_factory=dict)
     sums: list[int | None] = field(default_factory=lambda: [None] * len(SUMS))
     values: tuple[list[float], list[float], list[float]] = field(default_factory=lambda: ([], [], []))
     histograms: Histograms = field(default_factory=lambda: Histograms({}, {}, {}))
     has_cells: bool = False
 
-    def add(self, outcome_code: int, requests: int, sums: Sequence[int | None]) -> None:
-        """Add requests that had one outcome."""
+    def add(self, context: int | None, outcome_code: int, requests: int, sums: Sequence[int | None]) -> None:
+        """Add requests of one context that had one outcome."""
+        if context is not None:
+            self.contexts.add(context)
         outcome = OUTCOMES.decode(outcome_code)
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + requests
         self.sums = added(self.sums, sums)
@@ -117,13 +120,16 @@ class Groups:
         """The group of what the columns hold. Raises QueryInvalid where that would be one too many."""
         group = self._of_values.get(values)
         if group is None:
-            parts = zip(self._groupings, values, strict=True)
-            key = tuple(
-                value if grouping.shown is None or value is None else grouping.shown(value) for grouping, value in parts
-            )
-            group = self._of_values[values] = self.of_key.setdefault(key, Gathered())
+            group = self._of_values[values] = self.of_key.setdefault(self.key(values), Gathered())
             if len(self.of_key) > GROUPS_MOST:
                 raise QueryInvalid(
                     "group_by", f"over {GROUPS_MOST} groups: group by less, or restrict by `since` and `until`"
                 )
         return group
+
+    def key(self, values: Sequence[Any]) -> GroupKey:
+        """What is shown of what the columns hold."""
+        parts = zip(self._groupings, values, strict=True)
+        return tuple(
+            value if grouping.shown is None or value is None else grouping.shown(value) for grouping, value in parts
+        )

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes.finished_requests import PLAIN_CONTEXT, UNDRAFTED, finished
+from fakes.finished_requests import PLAIN_CONTEXT, START_SECONDS, UNDRAFTED, finished
 from fixtures.cases import case, engine, profile
 from msgspec import structs
 
@@ -19,6 +19,7 @@ from app.profiles.profile import LaunchProfile
 from app.telemetry import baselines as tested
 from app.telemetry.baselines import Baselines, baselines
 from app.telemetry.recorder import Recorder
+from app.telemetry.retention import Retention
 
 TARGET = "models/t.gguf"
 BUILD, DEVICES = "b11434-test", "CUDA0,CUDA1"
@@ -114,6 +115,19 @@ async def test_the_newest_requests_count(database: Database, recorder: Recorder,
     await record(recorder, PLAIN, structs.replace(REPORT, generation_us=50_000_000), 5)
     await record(recorder, PLAIN, REPORT, tested.ROWS_MOST, start=10)
     assert known(database) == [Baseline("plain", 1000, 101_000, 2000.0)]
+
+
+async def test_a_baseline_stays_when_its_rows_go(
+    database: Database, recorder: Recorder, catalog: ProfileCatalog
+) -> None:
+    await catalog.create(wish("plain"))
+    await record(recorder, PLAIN, REPORT, 3)
+    await record(recorder, PLAIN, structs.replace(REPORT, generated_tokens=1), 1, start=10)
+    later = START_SECONDS + 100 * 86_400
+    Retention(database, days=1, bytes_most=0, clock=lambda: later).keep_up()
+    with database.read() as session:
+        assert session.connection().exec_driver_sql("SELECT count(*) FROM request").scalar() == 0
+    assert known(database) == [Baseline("plain", 3, 303, 6.0)]
 
 
 async def test_a_launch_that_speculates_gets_the_best_known(

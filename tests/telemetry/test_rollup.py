@@ -1,61 +1,24 @@
 """Roll-ups against the rows that they are made of: nothing is counted twice, and nothing missed."""
 
 import itertools
-import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from fakes.finished_requests import CONTEXT, DRAFTED, PLAIN_CONTEXT, START_SECONDS, UNDRAFTED, finished, rejected
-from msgspec import structs
+from fakes.finished_requests import START_SECONDS
 from sqlmodel import Session
+from telemetry.some_requests import record, some_events
 
 from app.database import Database
-from app.llama_server.timings import EngineReport
-from app.proxy.observer import Outcome, RequestFinished
 from app.telemetry.histogram import RELATIVE_ERROR
 from app.telemetry.queries import RequestFilters
-from app.telemetry.recorder import Recorder
 from app.telemetry.rollup import Rollup, rollup_state
 from app.telemetry.stats import Percentiles, StatsRow, stats
 
 START = datetime.fromtimestamp(START_SECONDS, UTC)
 START_HOUR = START_SECONDS // 3600
 NAMES = ("profile", "revision", "method", "engine_build", "category", "hour")
-
-
-def some_events(count: int, hours: float, seed: int = 5) -> list[RequestFinished]:
-    """Over so many hours from START on, with all that can be absent absent here and there."""
-    chance = random.Random(seed)  # noqa: S311
-    events = []
-    for number in range(count):
-        context = replace(chance.choice((CONTEXT, PLAIN_CONTEXT)), revision=chance.randrange(1, 3))
-        report = structs.replace(
-            chance.choice((DRAFTED, UNDRAFTED)),
-            generated_tokens=chance.choice((1, 2, 65, 700)),
-            generation_us=chance.choice((0, None, 5, 900_000)),
-            draft_tokens=chance.choice((None, 0, 50)),
-        )
-        more = {
-            "context": context,
-            "report": chance.choice((report, report, EngineReport())),
-            "category": chance.choice((None, "code", "qa")),
-            "outcome": chance.choice((Outcome.COMPLETED, Outcome.CLIENT_GONE)),
-            "queue_us": chance.choice((0, 3, 80_000)),
-            "time_to_first_token_us": chance.choice((None, chance.randrange(1, 10**7))),
-        }
-        at = hours * 3600 * number / count
-        events.append(rejected(at, profile_id=None) if number % 9 == 0 else finished(at, **more))  # type: ignore[arg-type]
-    return events
-
-
-async def record(database: Database, events: Iterable[RequestFinished]) -> None:
-    recorder = Recorder(database)
-    for event in events:
-        recorder.on_request_finished(event)
-    await recorder.flush()
-    assert recorder.lost_rows == 0
 
 
 def asked(database: Database, names: Sequence[str] = (), **filters: object) -> list[StatsRow]:

@@ -12,6 +12,7 @@ from telemetry.percentiles import by_definition
 from app.database import Database
 from app.llama_server.timings import EngineReport
 from app.proxy.observer import Outcome, RequestFinished
+from app.telemetry.provenance import Provenance
 from app.telemetry.queries import RequestFilters
 from app.telemetry.recorder import Recorder
 from app.telemetry.stats import Percentiles, StatsRow, nearest_rank, stats
@@ -58,12 +59,38 @@ async def test_two_profiles_and_none(recorder: Recorder, database: Database) -> 
         time_per_output_token_seconds=Percentiles(0.025, 0.025, 0.025),
         queue_seconds=Percentiles(0.0015, 0.0015, 0.0015),
         percentiles_relative_error=0.0,
+        provenance=Provenance([3, 4], ["0123456789abcdef"], ["b11434-abc"], ["CUDA0,CUDA1"], ["revision"]),
     )
+    assert rows["plain"].provenance.mixed == []
+    assert rows[None].provenance == Provenance([], [], [], [], [])
     assert (rows["plain"].draft_tokens, rows["plain"].accepted_tokens, rows["plain"].acceptance_rate) == (None,) * 3
     nothing = rows[None]
     assert (nothing.requests, nothing.outcomes) == (1, {"rejected": 1})
     assert (nothing.prompt_tokens, nothing.generated_tokens, nothing.generation_tokens_per_second) == (None,) * 3
     assert (nothing.generation_tokens_per_second_overall, nothing.time_to_first_token_seconds) == (None, None)
+
+
+async def test_what_served_a_group_says_whether_it_is_one_thing(recorder: Recorder, database: Database) -> None:
+    """Two profiles are at their first revision, which are two revisions. A group by it is of one again."""
+    contexts = [
+        replace(CONTEXT, revision=1),
+        replace(CONTEXT, revision=1, engine_build="b2"),
+        replace(PLAIN_CONTEXT, device_set="cpu"),
+    ]
+    for number, context in enumerate(contexts):
+        recorder.on_request_finished(finished(number, context=context))
+    await recorder.flush()
+    with database.read() as session:
+        (together,) = stats(session, RequestFilters(), ())
+        by_build = stats(session, RequestFilters(profile="gemma"), ("engine_build",))
+    assert together.provenance == Provenance(
+        [1], sorted(["0123456789abcdef", "fedcba9876543210"]), ["b11434-abc", "b2"], ["CUDA0,CUDA1", "cpu"],
+        ["revision", "argv_hash", "engine_build", "device_set"],
+    )  # fmt: skip
+    assert [(row.provenance.engine_build, row.provenance.mixed) for row in by_build] == [
+        (["b11434-abc"], []),
+        (["b2"], []),
+    ]
 
 
 async def test_the_rate_of_acceptance_is_of_the_sums(recorder: Recorder, database: Database) -> None:

@@ -19,6 +19,7 @@ from app.identifiers import first_id_at, id_time
 from app.llama_server.timings import EngineReport
 from app.proxy.endpoints import Endpoint
 from app.proxy.observer import Outcome, RequestFinished
+from app.telemetry.provenance import Provenance
 from app.telemetry.queries import QueryInvalid, RequestFilters
 from app.telemetry.recorder import Recorder
 from app.telemetry.stats import Percentiles, StatsRow, stats
@@ -69,6 +70,7 @@ async def test_categories_of_a_profile_have_rates_and_percentiles_of_their_own(
         time_per_output_token_seconds=Percentiles(pytest.approx(1 / 30), 0.1, 0.1),
         queue_seconds=Percentiles(0.0015, 0.0015, 0.0015),
         percentiles_relative_error=0.0,
+        provenance=Provenance([3], ["0123456789abcdef"], ["b11434-abc"], ["CUDA0,CUDA1"], []),
     )
     assert translation.group == {"profile": "gemma", "category": "translation"}
     assert translation.generation_tokens_per_second == Percentiles(100.0, 100.0, 100.0)

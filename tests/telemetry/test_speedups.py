@@ -1,0 +1,221 @@
+"""What speculation gained each profile, as /stats tells it."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from fakes.finished_requests import CONTEXT, PLAIN_CONTEXT, START_SECONDS, UNDRAFTED, finished
+from fixtures.cases import profile
+from msgspec import structs
+
+from app.database import Database
+from app.instances.lease import LaunchContext
+from app.profiles.catalog import ProfileCatalog
+from app.proxy.observer import Outcome
+from app.speculative.speedup import Estimate
+from app.telemetry.queries import RequestFilters
+from app.telemetry.recorder import Recorder
+from app.telemetry.retention import Retention
+from app.telemetry.speedups import FRESH_SECONDS, INTERVALS_MOST, Speedup, Speedups
+
+FAST = replace(CONTEXT, profile_id="fast", revision=1, method="ngram-mod")
+PLAIN = replace(PLAIN_CONTEXT, profile_id="plain", revision=1)
+TARGET = "models/t.gguf"
+
+
+@pytest.fixture
+async def catalog(database: Database) -> ProfileCatalog:
+    """With `fast` that speculates, and `plain` that does not."""
+    catalog = ProfileCatalog(database, lambda _: None)
+    catalog.load()
+    await catalog.create(profile(id="fast", target={"path": TARGET}, speculation={"method": "ngram-mod"}))
+    await catalog.create(profile(id="plain", target={"path": TARGET}))
+    return catalog
+
+
+async def record(
+    recorder: Recorder, context: LaunchContext, rate: float, count: int = 10, *, at: float = 0.0, **more: Any
+) -> None:
+    """So many requests of 101 tokens, about as fast, a second apart."""
+    chance = random.Random(count)  # noqa: S311
+    for number in range(count):
+        microseconds = round(1e8 / rate * (1 + 0.01 * chance.uniform(-1, 1)))
+        report = structs.replace(UNDRAFTED, generated_tokens=101, generation_us=microseconds)
+        recorder.on_request_finished(finished(at + number, context=context, report=report, **more))
+    await recorder.flush()
+
+
+def gained(database: Database, *group_by: str, **filters: Any) -> dict[tuple[Any, ...], Speedup]:
+    return dict(Speedups(database).of(RequestFilters(**filters), group_by or ("profile",)))
+
+
+def is_like(one: Estimate, other: Estimate) -> bool:
+    """The same, but for intervals, which are drawn."""
+    assert one.interval == pytest.approx(other.interval, rel=0.002)
+    return replace(one, interval=None) == replace(other, interval=None)
+
+
+@pytest.mark.usefixtures("catalog")
+async def test_a_profile_against_the_same_target_without_speculation(database: Database, recorder: Recorder) -> None:
+    await record(recorder, FAST, 60)
+    await record(recorder, PLAIN, 30, 20, at=100)
+    assert set(gained(database)) == {("fast",)}
+    found = gained(database)["fast",]
+    assert found.estimate.speedup == pytest.approx(2.0, rel=0.01)
+    low, high = found.estimate.interval or (0, 0)
+    assert 1.97 < low < 2.0 < high < 2.03
+    assert (found.estimate.requests, found.estimate.baseline_requests, found.estimate.pays) == (10, 20, True)
+    assert (found.baselines, found.differences, found.by_category) == (["plain"], [], {})
+
+
+@pytest.mark.usefixtures("catalog")
+async def test_each_category_against_the_same(database: Database, recorder: Recorder) -> None:
+    """Slower with translations, which the baseline had mostly: together, it is the profile's own work that counts."""
+    await record(recorder, FAST, 100, 30, category="code")
+    await record(recorder, FAST, 20, 10, at=50, category="translation")
+    await record(recorder, PLAIN, 25, 10, at=100, category="code")
+    await record(recorder, PLAIN, 40, 90, at=200, category="translation")
+    await record(recorder, FAST, 1000, 4, at=300, category="qa")
+    await record(recorder, PLAIN, 1, 90, at=400, category="qa")
+    await record(recorder, FAST, 1000, 90, at=500, category="rag")
+    found = gained(database)["fast",]
+    assert {name: round(each.speedup, 1) for name, each in found.by_category.items()} == {
+        "code": 4.0,
+        "translation": 0.5,
+    }
+    assert {name: each.pays for name, each in found.by_category.items()} == {"code": True, "translation": False}
+    # 3,000 tokens of code and 1,000 of translations would have taken 145 s, and took 80.
+    assert found.estimate.speedup == pytest.approx(145 / 80, rel=0.01)
+    by_category = gained(database, "category", "profile")
+    assert is_like(by_category["code", "fast"].estimate, found.by_category["code"])
+    assert set(by_category) == {("code", "fast"), ("translation", "fast")}
+    assert is_like(gained(database, category="translation")["fast",].estimate, found.by_category["translation"])
+
+
+@pytest.mark.usefixtures("catalog")
+async def test_the_baseline_on_the_same_devices_and_build(database: Database, recorder: Recorder) -> None:
+    await record(recorder, FAST, 60)
+    await record(recorder, replace(PLAIN, engine_build="b2", device_set="cpu"), 3, 50, at=100)
+    assert gained(database)["fast",].differences == ["device_set", "engine_build"]
+    await record(recorder, replace(PLAIN, device_set="cpu"), 3, 90, at=200)
+    assert gained(database)["fast",].differences == ["device_set"]
+    await record(recorder, replace(PLAIN, engine_build="b2"), 20, at=300)
+    assert (found := gained(database)["fast",]).differences == ["engine_build"]
+    assert found.estimate.speedup == pytest.approx(3.0, rel=0.01)
+    await record(recorder, PLAIN, 30, 4, at=400)
+    assert gained(database)["fast",].differences == ["engine_build"]  # four are not enough
+    await record(recorder, PLAIN, 30, 4, at=410)
+    assert (found := gained(database)["fast",]).differences == []
+    assert found.estimate.speedup == pytest.approx(2.0, rel=0.01)
+
+
+async def test_of_several_baselines_the_one_with_most_tokens(
+    database: Database, recorder: Recorder, catalog: ProfileCatalog
+) -> None:
+    """Also a profile that speculates today, and one that is deleted."""
+    await catalog.create(profile(id="other", target={"path": "models/./t.gguf"}))
+    await catalog.patch("other", {"speculation": {"method": "ngram-mod"}})
+    await catalog.delete("other")
+    await record(recorder, FAST, 60)
+    await record(recorder, PLAIN, 30, at=100)
+    await record(recorder, replace(PLAIN, profile_id="other"), 20, 11, at=200)
+    found = gained(database)["fast",]
+    assert (found.baselines, round(found.estimate.speedup)) == (["other"], 3)
+
+
+async def test_launches_with_baselines_of_their_own_add_up(
+    database: Database, recorder: Recorder, catalog: ProfileCatalog
+) -> None:
+    """A revision had another target: each of its tokens counts as that target would have made it."""
+    await catalog.patch("fast", {"target": {"path": "models/big.gguf"}})
+    await catalog.create(profile(id="plain-big", target={"path": "models/big.gguf"}))
+    await record(recorder, FAST, 60)
+    await record(recorder, replace(FAST, revision=2), 10, at=100)
+    await record(recorder, PLAIN, 30, at=200)
+    await record(recorder, replace(PLAIN, profile_id="plain-big"), 20, at=300)
+    found = gained(database)["fast",]
+    assert found.baselines == ["plain", "plain-big"]
+    # 1,000 tokens each: 33 s and 50 s without, 17 s and 100 s with.
+    assert found.estimate.speedup == pytest.approx((1000 / 30 + 1000 / 20) / (1000 / 60 + 1000 / 10), rel=0.01)
+    by_revision = gained(database, "profile", "revision")
+    assert [round(by_revision["fast", revision].estimate.speedup, 1) for revision in (1, 2)] == [2.0, 0.5]
+
+
+@pytest.mark.usefixtures("catalog")
+async def test_what_is_chosen_is_compared_with_all_of_the_baseline(database: Database, recorder: Recorder) -> None:
+    await record(recorder, PLAIN, 30, outcome=Outcome.COMPLETED)
+    await record(recorder, FAST, 60, at=1000)
+    await record(recorder, FAST, 90, at=2000, outcome=Outcome.CLIENT_GONE)
+    await record(recorder, PLAIN, 10, at=3000, outcome=Outcome.CLIENT_GONE)
+    since = datetime.fromtimestamp(START_SECONDS + 500, UTC)
+    until = datetime.fromtimestamp(START_SECONDS + 1500, UTC)
+    assert gained(database, since=since, until=until)["fast",].estimate.requests == 10
+    assert gained(database, since=since, profile="fast", method="ngram-mod")["fast",].estimate.requests == 20
+    assert gained(database, outcome="client_gone")["fast",].estimate.speedup == pytest.approx(9, rel=0.01)
+    assert gained(database, profile="plain") == gained(database, method="none") == {}
+
+
+@pytest.mark.usefixtures("catalog")
+async def test_there_is_none_where_there_is_nothing_to_compare(database: Database, recorder: Recorder) -> None:
+    await record(recorder, FAST, 60)
+    assert gained(database) == {}
+    await record(recorder, replace(PLAIN, revision=9), 30, at=100)  # of a revision that nobody knows
+    await record(recorder, replace(PLAIN, method="mtp"), 30, at=200)
+    assert gained(database) == {}
+    await record(recorder, PLAIN, 30, at=300)
+    assert gained(database, "category") == gained(database, "method", "revision") == {}
+    assert gained(database) != {}
+
+
+@pytest.mark.usefixtures("catalog")
+async def test_it_stays_when_the_rows_go(database: Database, recorder: Recorder) -> None:
+    """From roll-ups the same speed-up, and an interval much like it."""
+    await record(recorder, FAST, 60, 200, category="code")
+    await record(recorder, PLAIN, 30, 200, at=300, category="code")
+    before = gained(database)["fast",]
+    later = START_SECONDS + 100 * 86_400
+    Retention(database, days=1, bytes_most=0, clock=lambda: later).keep_up()
+    with database.read() as session:
+        assert session.connection().exec_driver_sql("SELECT count(*) FROM request").scalar() == 0
+    after = gained(database)["fast",]
+    assert is_like(after.estimate, before.estimate)
+    assert after.by_category["code"] == after.estimate
+    assert after.estimate.pays
+
+
+@pytest.mark.usefixtures("catalog")
+async def test_many_groups_have_no_intervals(database: Database, recorder: Recorder) -> None:
+    await record(recorder, PLAIN, 30, at=100)
+    for hour in range(INTERVALS_MOST + 1):
+        await record(recorder, FAST, 60, 5, at=hour * 3600)
+    found = gained(database, "profile", "hour")
+    assert len(found) == INTERVALS_MOST + 1
+    assert {each.estimate.interval for each in found.values()} == {None}
+    assert all(each.estimate.speedup == pytest.approx(2, rel=0.02) for each in found.values())
+    most = datetime.fromtimestamp((START_SECONDS // 3600 + INTERVALS_MOST) * 3600, UTC)
+    assert all(each.estimate.interval for each in gained(database, "profile", "hour", until=most).values())
+
+
+@pytest.mark.usefixtures("catalog")
+async def test_an_answer_is_kept_for_a_minute(database: Database, recorder: Recorder) -> None:
+    now = [0.0]
+    speedups = Speedups(database, clock=lambda: now[0])
+
+    def requests(*names: str, **filters: Any) -> Sequence[int]:
+        return [each.estimate.requests for each in speedups.of(RequestFilters(**filters), names).values()]
+
+    await record(recorder, PLAIN, 30)
+    assert requests("profile") == []
+    await record(recorder, FAST, 60, at=100)
+    assert requests("profile") == []
+    assert requests("profile", "method") == requests("profile", profile="fast") == [10]
+    now[0] = FRESH_SECONDS
+    assert requests("profile", "profile") == [10]
+    # Those asked least lately are forgotten, however many questions there are.
+    await record(recorder, FAST, 60, at=200)
+    for number in range(40):
+        requests("profile", profile=f"nobody-{number}")
+    assert requests("profile") == [20]
