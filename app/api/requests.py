@@ -20,6 +20,8 @@ from app.telemetry.queries import QueryInvalid, RequestFilters, get_request, lis
 from app.telemetry.speedups import Speedup, Speedups
 from app.telemetry.stats import StatsRow, stats
 
+_LONG_QUESTIONS_MOST = 2
+
 
 class RequestResource(BaseModel):
     """One recorded request. Null means not reported, or not applicable; never zero. In flight it has no outcome."""
@@ -135,7 +137,8 @@ class StatsResource(BaseModel):
     """One group; the names of `group_by` are members as well.
 
     Counts, sums and rates are exact. Percentiles are within `percentiles_relative_error` of values that were measured:
-    0 where they are those values, 0.02 where roll-ups were asked.
+    0 where they are those values, 0.02 where roll-ups were asked. It is null where the hour that runs has over 200,000
+    requests: then percentiles are of the newest of them.
 
     `engine_acceptance` is null where no engine has drafted, and where only requests can tell: grouped or chosen by
     category or outcome. `speedup` is null for groups that are not by profile, do not speculate, or have no baseline.
@@ -155,7 +158,7 @@ class StatsResource(BaseModel):
     time_to_first_token_seconds: PercentilesResource | None
     time_per_output_token_seconds: PercentilesResource | None
     queue_seconds: PercentilesResource | None
-    percentiles_relative_error: float
+    percentiles_relative_error: float | None
     engine_acceptance: EngineAcceptanceResource | None
     provenance: ProvenanceResource
     speedup: SpeedupResource | None
@@ -175,6 +178,8 @@ def router(database: Database, active: ActiveRequests) -> APIRouter:
     """What `database` holds of finished requests, and those in flight."""
     routes = APIRouter(tags=["requests"])
     speedups = Speedups(database)
+    # They read much: many at once would take the threads that others wait for.
+    long_questions = asyncio.Semaphore(_LONG_QUESTIONS_MOST)
 
     @routes.get("/requests", dependencies=[only("state", "limit", "cursor")])
     async def read_requests(
@@ -212,24 +217,29 @@ def router(database: Database, active: ActiveRequests) -> APIRouter:
             return RequestResource(**asdict(get_request(session, identifier)))
 
     @routes.get("/stats", dependencies=[only("group_by")])
-    def read_stats(
+    async def read_stats(
         chosen: Annotated[RequestFilters, Depends(filters)],
         group_by: Annotated[str, Query(description="names joined by commas; empty for one row of all")] = "profile",
     ) -> Page[StatsResource]:
         """Counts, sums, rates and percentiles of each group, and what speculation gained it.
 
-        Speed-ups are up to a minute old.
+        Speed-ups are up to a minute old. Two questions at a time are answered; others wait.
         """
         names = [name.strip() for name in group_by.split(",") if name.strip()]
-        with database.read() as session:
-            rows = stats(session, chosen, names)
-            accepted = engine_acceptance(session, chosen, names)
-        gained = speedups.of(chosen, names)
-        keys = [tuple(row.group.values()) for row in rows]
-        items = [_stats_resource(row, accepted.get(key), gained.get(key)) for row, key in zip(rows, keys, strict=True)]
-        return Page(items=items)
+        async with long_questions:
+            return await asyncio.to_thread(_stats, database, speedups, chosen, names)
 
     return routes
+
+
+def _stats(database: Database, speedups: Speedups, chosen: RequestFilters, names: Sequence[str]) -> Page[StatsResource]:
+    with database.read() as session:
+        accepted = engine_acceptance(session, chosen, names)
+        rows = stats(session, chosen, names, others=accepted)
+    gained = speedups.of(chosen, names)
+    keys = [tuple(row.group.values()) for row in rows]
+    items = [_stats_resource(row, accepted.get(key), gained.get(key)) for row, key in zip(rows, keys, strict=True)]
+    return Page(items=items)
 
 
 def _page(database: Database, chosen: RequestFilters, limit: int, cursor: str | None) -> Page[RequestResource]:

@@ -15,6 +15,9 @@ from app.findings import Finding
 from app.llama_server.probe import EngineProbe
 from app.profiles.folder import FileProblem
 
+# Who probes waits for a few seconds; SQLite waits for a lock as long.
+_PATIENCE_SECONDS = 1.0
+
 
 class Health(BaseModel):
     """The service lives."""
@@ -97,9 +100,15 @@ def router(
 
     async def _database() -> str:
         try:
-            await database.write(lambda session: session.exec(text("SELECT 1")))  # type: ignore[call-overload]
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await database.write(lambda session: session.exec(text("SELECT 1")))  # type: ignore[call-overload]
         except PacelineError as problem:
             return problem.message
+        except TimeoutError:
+            return (
+                f"the database takes no writes: one has waited for {_PATIENCE_SECONDS:g} s. Another program holds its "
+                "lock, or its disk stands still"
+            )
         return "ok"
 
     async def _engine() -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select, true
+from sqlalchemy import ColumnElement, func, select
 from sqlmodel import Session, col
 
 from app.identifiers import IDS_PER_HOUR, id_time
@@ -55,7 +55,8 @@ def engine_acceptance(
         return {}
     columns = [_GROUPINGS[name] for name in names]
     totals = _totals(session, filters, columns)
-    positions = _positions(session, filters, columns)
+    longest = max((total[2] or 0 for total in totals.values()), default=0)
+    positions = _positions(session, filters, columns, longest) if longest else {}
     return {
         tuple(_shown(name, value) for name, value in zip(names, key, strict=True)): _acceptance(
             total, positions.get(key, ())
@@ -69,6 +70,7 @@ def _totals(session: Session, filters: RequestFilters, columns: Sequence[Any]) -
     sums = (
         func.count(),
         func.count(col(row.accepted_by_position)),
+        func.max(func.json_array_length(col(row.accepted_by_position))),
         func.sum(col(row.drafts)),
         func.sum(col(row.draft_tokens)),
         func.sum(col(row.accepted_tokens)),
@@ -80,28 +82,27 @@ def _totals(session: Session, filters: RequestFilters, columns: Sequence[Any]) -
     return {tuple(values[len(sums) :]): values[: len(sums)] for values in found if values[0]}
 
 
-def _positions(session: Session, filters: RequestFilters, columns: Sequence[Any]) -> dict[tuple[Any, ...], list[int]]:
-    each = func.json_each(col(AcceptanceWindowRow.accepted_by_position)).table_valued("key", "value")
-    statement = _windows(session, filters, select(each.c.key, func.sum(each.c.value), *columns), each)
-    found: dict[tuple[Any, ...], list[int]] = {}
-    for _, accepted, *values in session.execute(statement.group_by(each.c.key, *columns).order_by(each.c.key)):
-        found.setdefault(tuple(values), []).append(accepted)
-    return found
+def _positions(
+    session: Session, filters: RequestFilters, columns: Sequence[Any], count: int
+) -> dict[tuple[Any, ...], Sequence[int | None]]:
+    """Sums of the first `count` positions. One by one: `json_each` takes five times as long."""
+    lists = col(AcceptanceWindowRow.accepted_by_position)
+    sums = [func.sum(func.json_extract(lists, f"$[{position}]")) for position in range(count)]
+    found = session.execute(_windows(session, filters, select(*sums, *columns)).group_by(*columns))
+    return {tuple(values[count:]): values[:count] for values in found}
 
 
-def _windows(session: Session, filters: RequestFilters, statement: Any, *beside: Any) -> Any:
+def _windows(session: Session, filters: RequestFilters, statement: Any) -> Any:
     served_by = col(LaunchContextRow.id) == col(AcceptanceWindowRow.context_id)
     statement = statement.select_from(AcceptanceWindowRow).join(LaunchContextRow, served_by)
-    for each in beside:
-        statement = statement.join(each, true())  # each position of each window
     contexts = contexts_of(session, filters)
     if contexts is not None:
         statement = statement.where(col(AcceptanceWindowRow.context_id).in_(contexts))
     return statement.where(*_of_the_time(filters))
 
 
-def _acceptance(total: Sequence[Any], accepted_by_position: Sequence[int]) -> EngineAcceptance:
-    windows, told, drafts, draft_tokens, accepted_tokens, rounded_to = total
+def _acceptance(total: Sequence[Any], accepted_by_position: Sequence[int | None]) -> EngineAcceptance:
+    windows, told, longest, drafts, draft_tokens, accepted_tokens, rounded_to = total
     return EngineAcceptance(
         drafts=drafts,
         draft_tokens=draft_tokens,
@@ -109,7 +110,7 @@ def _acceptance(total: Sequence[Any], accepted_by_position: Sequence[int]) -> En
         acceptance_rate=acceptance_rate(draft_tokens, accepted_tokens),
         mean_acceptance_length=mean_acceptance_length(drafts, accepted_tokens),
         acceptance_rate_by_position=acceptance_rate_by_position(
-            drafts, accepted_by_position if told == windows else None
+            drafts, [accepted or 0 for accepted in accepted_by_position[:longest]] if told == windows else None
         ),
         rounded_to=rounded_to,
     )

@@ -33,7 +33,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     database = Database(f"sqlite:///{tmp_path / 'paceline.db'}", linger_seconds=0.01)
     database.migrate()
     database.start()
-    WindowRecorder(database).on_window(window())
+    WindowRecorder(Recorder(database).take).on_window(window())
     record(database, EVENTS)
     app = FastAPI()
     install(app)
@@ -189,6 +189,14 @@ def test_stats_by_profile(client: TestClient) -> None:
             "acceptance_rate_by_position": [0.9, 0.8, 0.4],
             "rounded_to": 1,
         },
+        "provenance": {
+            "revision": [3],
+            "argv_hash": ["0123456789abcdef"],
+            "engine_build": ["b11434-abc"],
+            "device_set": ["CUDA0,CUDA1"],
+            "mixed": [],
+        },
+        "speedup": None,
     }
     assert [item["engine_acceptance"] is None for item in body["items"]] == [True, False, True]
     assert body["items"][2]["acceptance_rate"] is None
@@ -202,6 +210,13 @@ def test_what_engines_counted_is_told_where_windows_can_tell(client: TestClient)
 
     assert told(group_by="method,profile,method") == told(group_by="") == [True]
     assert told(group_by="profile,category") == told(outcome="completed") == [False]
+
+
+def test_an_hour_in_which_only_a_window_ended_has_an_item(client: TestClient) -> None:
+    """The window is of today's clock, the requests of 2025: whoever adds up hours has all that engines counted."""
+    items = client.get("/stats", params={"profile": "gemma", "group_by": "hour"}).json()["items"]
+    assert [(item["requests"], item["engine_acceptance"] is not None) for item in items] == [(2, False), (0, True)]
+    assert items[1]["generation_tokens_per_second"] is None
 
 
 def test_stats_take_filters_and_no_group(client: TestClient) -> None:

@@ -93,6 +93,30 @@ async def test_what_served_a_group_says_whether_it_is_one_thing(recorder: Record
     ]
 
 
+async def test_a_group_that_only_engines_know_has_a_row(recorder: Recorder, database: Database) -> None:
+    recorder.on_request_finished(finished())
+    await recorder.flush()
+    with database.read() as session:
+        known, other = stats(session, RequestFilters(), ("profile",), others=[("plain",), ("gemma",)])
+    assert (known.group, known.requests) == ({"profile": "gemma"}, 1)
+    assert (other.group, other.requests, other.outcomes) == ({"profile": "plain"}, 0, {})
+    assert (other.generated_tokens, other.generation_tokens_per_second) == (None, None)
+
+
+async def test_percentiles_of_the_newest_only_are_not_called_exact(recorder: Recorder, database: Database) -> None:
+    for number in range(6):
+        recorder.on_request_finished(finished(number, time_to_first_token_us=1_000_000 * (number + 1)))
+    await recorder.flush()
+    with database.read() as session:
+        (whole,) = stats(session, RequestFilters(), (), percentile_rows_most=6)
+        (part,) = stats(session, RequestFilters(), (), percentile_rows_most=5)
+    assert (whole.percentiles_relative_error, whole.time_to_first_token_seconds) == (0.0, Percentiles(3, 6, 6))
+    assert (part.percentiles_relative_error, part.time_to_first_token_seconds) == (None, Percentiles(4, 6, 6))
+    assert replace(part, percentiles_relative_error=0.0, time_to_first_token_seconds=None) == replace(
+        whole, time_to_first_token_seconds=None
+    )
+
+
 async def test_the_rate_of_acceptance_is_of_the_sums(recorder: Recorder, database: Database) -> None:
     """Not the mean of rates: a long request weighs more. Half-reported drafts weigh nothing."""
     reports = [
