@@ -52,7 +52,7 @@ bench-peers: $(stamp) $(peers)/.installed ## the same for LiteLLM's proxy, which
 metrics-page: $(stamp) ## write docs/metrics.md from the series that there are
 	@$(bin)/python -m app.metrics.catalogue > docs/metrics.md
 
-dashboards: $(stamp) ## write the dashboards anew from their source
+dashboards: $(stamp) ## write the dashboards, and docs/dashboards.md, anew from their source
 	@$(bin)/python -m deploy.grafana.source
 
 engine: $(stamp) ## build the real llama-server once (7 minutes), for tests and for use

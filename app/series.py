@@ -26,6 +26,7 @@ def series_of(
     sampler: Sampler,
     relay: Relay,
     refused: Callable[[], Mapping[str, int]],
+    queue_limit: int,
 ) -> Series:
     """The series, which hear of what happens from now on."""
 
@@ -36,6 +37,9 @@ def series_of(
         stored = [each.profile for each in catalog.list()]
         return {each.id: each.speculation.method.value for each in stored if each.speculation.methods}
 
+    def queue_limits() -> Mapping[str, int]:
+        return {stored.profile.id: stored.profile.serving.queue_limit for stored in catalog.list()}
+
     series = Series(
         Sources(
             version=__version__,
@@ -44,6 +48,8 @@ def series_of(
             methods=methods,
             records=supervisor.roster.records,
             queued=supervisor.roster.queued,
+            queue_limits=queue_limits,
+            queue_limit=queue_limit,
             active=lambda: [observation.profile_id for observation in relay.active()],
             devices=lambda: probe.known.devices if probe.known else (),
             looks=sampler.newest,

@@ -16,9 +16,10 @@ from app.instances.windows import AcceptanceWindowClosed
 from app.inventory.devices import Device
 from app.inventory.host import host_memory_now
 from app.llama_server.counters import EngineCounters
-from app.llama_server.timings import EngineReport
+from app.llama_server.timings import EMPTY, EngineReport
 from app.metrics.exposition import openmetrics, plain_text
 from app.metrics.series import Series, Sources
+from app.proxy.categories import Category
 from app.proxy.endpoints import Endpoint
 from app.proxy.observer import Outcome, RequestFinished
 
@@ -42,8 +43,8 @@ _REPORT = EngineReport(
 
 
 def busy_series(profiles: int = PROFILES, living: int = LIVING) -> Series:
-    """Every profile speculates with drafts of four tokens, was started twice and has served in two ways; `living` of
-    them do now, each on two devices and the host.
+    """Every profile speculates with drafts of four tokens, and has served work of each category, in two ways; `living`
+    of them do now, each on two devices and the host. Some requests named a profile that there is not.
     """
     now = [0.0]
     names = [f"profile-{number:02}-with-a-name" for number in range(profiles)]
@@ -53,6 +54,8 @@ def busy_series(profiles: int = PROFILES, living: int = LIVING) -> Series:
         version="1.0.0",
         engine_build=lambda: "b11434",
         profiles=lambda: names,
+        queue_limits=lambda: dict.fromkeys(names, 32),
+        queue_limit=256,
         methods=lambda: dict.fromkeys(names, "draft"),
         records=lambda: _records(names, living),
         devices=lambda: [Device(f"CUDA{number}", total_bytes=80 * _GB, free_bytes=_GB) for number in range(8)],
@@ -72,6 +75,7 @@ def busy_series(profiles: int = PROFILES, living: int = LIVING) -> Series:
     now[0] += _HOUR_SECONDS
     for number, name in enumerate(names[:living]):
         _live(bus, name, 2 * number + 2)
+    bus.publish(_rejected())
     return series
 
 
@@ -79,7 +83,7 @@ def _live(bus: EventBus, name: str, instance_id: int) -> None:
     context = LaunchContext(name, 1, "b11434", "0123456789abcdef", "CUDA0,CUDA1", "draft")
     bus.publish(InstanceStateChanged(instance_id, name, InstanceState.LOADING))
     bus.publish(InstanceStateChanged(instance_id, name, InstanceState.READY, load_seconds=12.5))
-    for number, outcome in enumerate((Outcome.COMPLETED, Outcome.CLIENT_GONE)):
+    for number, category in enumerate(Category):
         bus.publish(
             RequestFinished(
                 request_id=first_id_at(1_760_000_000_000 + number),
@@ -91,17 +95,39 @@ def _live(bus: EventBus, name: str, instance_id: int) -> None:
                 route_reason="id",
                 endpoint=Endpoint.CHAT_COMPLETIONS,
                 stream=True,
-                outcome=outcome,
+                outcome=Outcome.CLIENT_GONE if number == 0 else Outcome.COMPLETED,
                 status_code=200,
                 error=None,
                 queue_us=1500,
                 time_to_first_token_us=250_000,
                 duration_us=4_400_000,
                 report=_REPORT,
+                category=category.value,
             )
         )
     counts = EngineCounters(100, 400, 210, (90, 60, 40, 20), 310, 4_000_000)
     bus.publish(AcceptanceWindowClosed(instance_id, context, 0, 15_000, counts))
+
+
+def _rejected() -> RequestFinished:
+    return RequestFinished(
+        request_id=first_id_at(1_760_000_000_000),
+        client_request_id=None,
+        instance_id=None,
+        context=None,
+        profile_id=None,
+        requested_model="made-up",
+        route_reason=None,
+        endpoint=Endpoint.CHAT_COMPLETIONS,
+        stream=True,
+        outcome=Outcome.REJECTED,
+        status_code=404,
+        error="no profile answers to it",
+        queue_us=1500,
+        time_to_first_token_us=None,
+        duration_us=1500,
+        report=EMPTY,
+    )
 
 
 def _records(names: Sequence[str], living: int) -> Sequence[InstanceRecord]:
@@ -120,6 +146,7 @@ def _records(names: Sequence[str], living: int) -> Sequence[InstanceRecord]:
             created_at=datetime.now(UTC),
             speculation={},
             leases=4,
+            slots=4,
             memory={"predicted": devices, "measured": devices},
         )
         for number, name in enumerate(names)

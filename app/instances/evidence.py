@@ -103,3 +103,9 @@ class Evidence:
     baseline: Baseline | None = None
     physical_cores: int | None = None
     fallback_reason: str | None = None
+
+
+def slots_of(evidence: Evidence) -> int:
+    """How many slots the engine has: by its own word, else by its output, else as the profile asks."""
+    measured = evidence.measured.slots if evidence.measured else None
+    return evidence.slots or measured or evidence.launch.profile.context.slots

@@ -66,6 +66,14 @@ class StartRefused(Event):
     rule: str
 
 
+@dataclass(frozen=True, slots=True)
+class StartNotBegun(Event):
+    """A start came to no instance, and no check had refused it; `reason` is the code of the error, or an end's."""
+
+    profile_id: str
+    reason: str
+
+
 class RestartCause(StrEnum):
     """Why an instance follows another of its profile."""
 

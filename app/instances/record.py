@@ -14,7 +14,8 @@ class InstanceRecord:
 
     `reason` names why it failed (or stopped other than asked), `failure` adds a sentence and the last lines.
     `load_progress` is `{stage, fraction, seconds}`; `fraction` is an estimate, None where none can be made.
-    `speculation` is `{asked, active, method, draft_tokens_max}`; `active` is None until it has been proven.
+    `speculation` is `{asked, active, method, draft_tokens_max}`; `active` is None until it has been proven. `slots` is
+    what the engine tells once it does, before that what the profile asks for; None in records that are older than it.
     """
 
     id: int
@@ -36,4 +37,5 @@ class InstanceRecord:
     load_progress: Mapping[str, Any] | None = None
     leases: int = 0
     queued: int = 0
+    slots: int | None = None
     memory: Mapping[str, Any] = field(default_factory=lambda: {"predicted": {}, "measured": {}})

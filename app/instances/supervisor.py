@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.errors import InstanceFailed, InstanceNotRunning, ProfileBusy
+from app.errors import InstanceNotRunning, ProfileBusy
 from app.events import Event
 from app.identifiers import id_text
 from app.instances.demand import Demand
@@ -208,19 +208,13 @@ class Supervisor:
         profile_id = wish.profile_id
         stored, fallback_reason = self._fallback.as_launched(self._catalog.get(profile_id))
         kept = self._turns.kept_from(turn)
-        try:
-            outcome = await self._launcher.room_for(stored, force=force, may_evict=may_evict, kept=kept)
-            if isinstance(outcome, Waiting):
-                return outcome
-            # While it was checked, the profile may have gone (ProfileNotFound), or somebody stopped it.
-            self._catalog.get(profile_id)
-            wish.demand()
-            return self._lives.begin(outcome, fallback_reason)
-        except OSError as failure:
-            # No descriptors left, a folder that went: not the client's doing, nor the end of its connection.
-            raise InstanceFailed(
-                f"profile {profile_id!r} could not be started: {failure}", reason="engine-not-started", last_lines=[]
-            ) from failure
+        outcome = await self._launcher.room_for(stored, force=force, may_evict=may_evict, kept=kept)
+        if isinstance(outcome, Waiting):
+            return outcome
+        # While it was checked, the profile may have gone (ProfileNotFound), or somebody stopped it.
+        self._catalog.get(profile_id)
+        wish.demand()
+        return self._lives.begin(outcome, fallback_reason)
 
     def _tell(self, event: Event) -> None:
         """Pass on what an instance tells; its end is also for the restart policy, before anyone who waited for it."""

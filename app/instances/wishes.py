@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from app.errors import LaunchRefused, ProfileNotRunning
+from app.errors import InstanceFailed, LaunchRefused, PacelineError, ProfileNotFound, ProfileNotRunning
 from app.events import Event
 from app.findings import Severity
-from app.instances.facts import StartRefused
+from app.instances.facts import StartNotBegun, StartRefused
 
 _STOPPING = "the service is stopping and starts nothing new"
 
@@ -29,7 +29,7 @@ class Wish:
 
 
 class Wishes:
-    """Those that are open. Whoever withdraws them wakes those who wait. Refusals are told to `publish`."""
+    """Those that are open. Whoever withdraws them wakes those who wait. What came to no life is told to `publish`."""
 
     def __init__(self, publish: Callable[[Event], None]) -> None:
         self._publish = publish
@@ -38,16 +38,32 @@ class Wishes:
 
     @contextmanager
     def wish(self, profile_id: str) -> Iterator[Wish]:
-        """For the time from the asking to the life, or to giving up."""
+        """For the time from the asking to the life, or to giving up.
+
+        Raises InstanceFailed where the system itself was in the way.
+        """
         wish = Wish(profile_id)
         if self.is_closed:
             wish.withdraw(_STOPPING)
         self._open.setdefault(profile_id, set()).add(wish)
         try:
             yield wish
+        except (ProfileNotRunning, ProfileNotFound, InstanceFailed):
+            # Withdrawn, gone, or held back after an earlier failure: nothing was tried.
+            raise
         except LaunchRefused as refused:
             errors = [found.rule for found in refused.report.findings if found.severity is Severity.ERROR]
             self._publish(StartRefused(profile_id, errors[0]))
+            raise
+        except OSError as failure:
+            # No descriptors left, a folder that went: not the client's doing, nor the end of its connection.
+            self._publish(StartNotBegun(profile_id, "engine-not-started"))
+            raise InstanceFailed(
+                f"profile {profile_id!r} could not be started: {failure}", reason="engine-not-started", last_lines=[]
+            ) from failure
+        except Exception as failure:
+            code = failure.code if isinstance(failure, PacelineError) else PacelineError.code
+            self._publish(StartNotBegun(profile_id, code))
             raise
         finally:
             self._open[profile_id].discard(wish)

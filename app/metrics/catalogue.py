@@ -8,16 +8,18 @@ from prometheus_client import Metric
 
 from app.metrics.exposition import name_of
 from app.metrics.series import Series, Sources
-from app.metrics.starts import OTHER, RULE_CLASSES
+from app.metrics.starts import OBSTACLES, OTHER, RULE_CLASSES
 
 _EXAMPLE: Final = "example"
+_OBSTACLES: Final = ", ".join(f"`{reason}`" for reason in (*OBSTACLES, OTHER))
 _SECTIONS: Final[Sequence[tuple[str, Sequence[str], str]]] = (
     (
         "Requests",
         ("paceline_request",),
-        "Endpoints and outcomes are those of the [request rows](guide.md#requests). Counts of drafts are what single\n"
-        "responses reported, and come with the first that did: never divide them by those of the next section, or the\n"
-        "other way round.",
+        "Endpoints, outcomes and categories are those of the [request rows](guide.md#requests). Counts of drafts are\n"
+        "what single responses reported, and come with the first that did: never divide them by those of the next\n"
+        "section, or the other way round. `timed_tokens` / `generation_seconds` is the speed, exactly, of all tokens\n"
+        "together; compare profiles within a category, since each has its own mix of work.",
     ),
     (
         "Speculation",
@@ -27,11 +29,15 @@ _SECTIONS: Final[Sequence[tuple[str, Sequence[str], str]]] = (
     ),
     (
         "Instances",
-        ("paceline_instance_", "paceline_residency_"),
-        "States, degradations and the reasons of failed starts are on the [operations page](operations.md). A start\n"
-        "that is stopped before it was ready is in no result; refusals have classes of rules (see below). `source` of\n"
+        ("paceline_instance_", "paceline_residency_", "paceline_queue_"),
+        "States, degradations and the reasons of failed starts are on the [operations page](operations.md). `result`\n"
+        "of a start is `ready`, `refused` by a class of rules (see below), `not-begun` where something else was in\n"
+        "its way, or `failed` for the reason of its end. One that is stopped, or left by its client, before it was\n"
+        "ready is in no result, and a request that is answered with an earlier failure is no start. `source` of\n"
         "memory is `predicted`, by the plan, or `measured`, from the engine's output; `cause` of a restart is\n"
-        "`failure`, `asked` or `fallback`.",
+        "`failure`, `asked` or `fallback`. Requests wait in the queue of their profile; what leases are over slots\n"
+        "waits inside the engine.\n\n"
+        f"`reason` of a start that was not begun: {_OBSTACLES}.",
     ),
     (
         "Devices and host",
@@ -51,12 +57,13 @@ bucket where the scraper asks for that. Queries that answer most questions are [
 
 - Label values are ids of profiles, names of devices and words of Paceline, never anything that a client sent. `profile`
   is empty where a request reached none.
-- Series by profile exist from its creation, with 0, and go when it is deleted. Those by endpoint, outcome, reason or
-  position, and what responses tell of drafts, come with their first use; levels of an instance
-  (memory, degradations, leases) are of living ones.
-- Histograms, and counts by position, are of profiles with a living instance, or with a request or an instance within
-  the last 15 minutes. Those of a profile at rest would repeat themselves. As soon as an instance begins to load they
-  come back with what they had: a rate misses only what has ended before the first scrape after that.
+- Series by profile exist from its creation, with 0, and go when it is deleted. Those by endpoint, outcome, reason,
+  category or position come with their first use; levels of an instance (memory, degradations, leases, slots) are of
+  living ones, and absent, not 0, where none lives.
+- Histograms, counts by position or category, and the states in which an instance is not (0), are of profiles with a
+  living instance, or with a request or an instance within the last 15 minutes. Those of a profile at rest would repeat
+  themselves. As soon as an instance begins to load they come back with what they had: a rate misses only what has
+  ended before the first scrape after that.
 - 2,500 lines are enough for 50 profiles of which eight live. There are no `_created` series.
 """
 

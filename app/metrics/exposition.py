@@ -56,7 +56,11 @@ def _head(name: str, kind: str, text: str) -> Iterator[str]:
 def _labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    return "{" + ",".join([f'{name}="{value.translate(_IN_LABELS)}"' for name, value in labels.items()]) + "}"
+    # Hardly any has something to escape, and to look for that in all at once saves a fifth of a scrape.
+    values = "".join(labels.values())
+    if '"' in values or "\\" in values or "\n" in values:
+        labels = {name: value.translate(_IN_LABELS) for name, value in labels.items()}
+    return "{" + ",".join([f'{name}="{value}"' for name, value in labels.items()]) + "}"
 
 
 def _value(value: float) -> str:

@@ -16,18 +16,15 @@ from app.profiles.catalog import ProfileDeleted
 class InstancesCollector(Collector):
     """`records` gives the newest life of each profile; those that have ended hold nothing and are not degraded.
 
-    `profiles` gives the ids of all profiles, and `queued` how many requests wait for one.
+    `profiles` gives the ids of all profiles.
     """
 
     def __init__(
         self,
         records: Callable[[], Sequence[InstanceRecord]],
         profiles: Callable[[], Collection[str]] = tuple,
-        queued: Callable[[str], int] = lambda _: 0,
     ) -> None:
         self._records = records
-        self._profiles = profiles
-        self._queued = queued
 
         def from_start() -> Collection[Labels]:
             return [(profile_id,) for profile_id in profiles()]
@@ -63,19 +60,17 @@ class InstancesCollector(Collector):
         leases = GaugeMetricFamily(
             "paceline_instance_leases", "Requests that hold a living instance.", labels=("profile",)
         )
-        queued = GaugeMetricFamily(
-            "paceline_instance_queued",
-            "Requests that wait for the profile to be ready, or for their turn.",
+        slots = GaugeMetricFamily(
+            "paceline_instance_slots",
+            "How many requests a living instance works on at once; what it holds beyond that waits inside the engine.",
             labels=("profile",),
         )
-        records = self._records()
-        waiting = {profile_id: self._queued(profile_id) for profile_id in self._profiles()}
-        for profile_id, number in sorted((waiting | {each.profile_id: each.queued for each in records}).items()):
-            queued.add_metric([profile_id], number)
-        for record in records:
+        for record in self._records():
             if record.state.is_terminal:
                 continue
             leases.add_metric([record.profile_id], record.leases)
+            if record.slots is not None:
+                slots.add_metric([record.profile_id], record.slots)
             for degradation in sorted(DEGRADATIONS):
                 degraded.add_metric([record.profile_id, degradation], degradation in record.degradations)
             for source, devices in record.memory.items():
@@ -83,5 +78,5 @@ class InstancesCollector(Collector):
                     for term, n_bytes in terms.items():
                         if n_bytes:
                             memory.add_metric([record.profile_id, device, term, source], n_bytes)
-        yield from (memory, degraded, leases, queued)
+        yield from (memory, degraded, leases, slots)
         yield from self._evictions.collect()

@@ -38,8 +38,8 @@ _LOAD_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 class Instruments(Collector):
     """Subscribes to RequestFinished, InstanceStateChanged and ProfileDeleted; lives in a registry of its own.
 
-    `profiles` gives the ids of all profiles: those have series from the start. But counts of drafts come with the first
-    response that tells of any: what no response reported is not 0. Histograms are of the profiles that are `awake`.
+    `profiles` gives the ids of all profiles: those have series from the start. Histograms, and the states in which an
+    instance is not, are of the profiles that are `awake`.
     """
 
     def __init__(
@@ -73,18 +73,6 @@ class Instruments(Collector):
             "request_cached_tokens", "Prompt tokens found in the cache.", _BY_PROFILE, by_profile
         )
         self._generated_tokens = counts("request_generated_tokens", "Tokens generated.", _BY_PROFILE, by_profile)
-        self._draft_tokens = counts(
-            "request_draft_tokens",
-            "Tokens proposed by drafters, as single responses reported them.",
-            ("profile", "method"),
-            none_yet,
-        )
-        self._accepted_tokens = counts(
-            "request_accepted_tokens",
-            "Draft tokens that the target kept, as single responses reported them.",
-            ("profile", "method"),
-            none_yet,
-        )
         self._duration = histograms(
             "request_duration_seconds", "From the arrival of a request that computes to its end.", _DURATION_BUCKETS
         )
@@ -136,10 +124,6 @@ class Instruments(Collector):
             if rate is not None:
                 self._rate.observe(labels, rate, request_id)
                 self._per_token.observe(labels, 1 / rate, request_id)
-        if report.draft_tokens is not None and report.accepted_tokens is not None and event.context is not None:
-            drafting = (event.context.profile_id, event.context.method)
-            self._draft_tokens.add(drafting, report.draft_tokens)
-            self._accepted_tokens.add(drafting, report.accepted_tokens)
 
     def on_instance_state_changed(self, event: InstanceStateChanged) -> None:
         """Show the state of a profile's newest instance; the end of an older one changes nothing."""
@@ -168,7 +152,7 @@ class Instruments(Collector):
         """The states of this moment. A profile that was not started yet is stopped."""
         state = GaugeMetricFamily(
             "paceline_instance_state",
-            "1 for the state of the newest instance of a profile, 0 for the others.",
+            "1 for the state of the newest instance of a profile; 0 for the others, where the profile is not at rest.",
             labels=("profile", "state"),
         )
         last_load = GaugeMetricFamily(
@@ -177,8 +161,9 @@ class Instruments(Collector):
             labels=_BY_PROFILE,
         )
         never = dict.fromkeys(self._profiles(), (0, InstanceState.STOPPED))
+        awake = self._awake.profiles()
         for profile_id, (_, now) in sorted((never | self._states).items()):
-            for each in InstanceState:
+            for each in InstanceState if profile_id in awake else (now,):
                 state.add_metric((profile_id, each), each is now)
         for profile_id, seconds in sorted(self._last_load.items()):
             last_load.add_metric((profile_id,), seconds)

@@ -76,7 +76,7 @@ class Histograms(Collector):
     """A histogram with labels. `awake` gives the label values that are shown; counts of others are kept.
 
     A histogram has many lines. One of a profile at rest would only repeat itself: it is left out, and comes back with
-    what it had, before anything is added to it.
+    what it had, before anything is added to it. What reached no profile has those alone that it has a count in.
     """
 
     def __init__(
@@ -117,6 +117,8 @@ class Histograms(Collector):
         unused = Histogram(self._bounds)
         for labels in sorted(self._awake()):
             series = self._series.get(labels, unused)
+            if series is unused and not labels[0]:
+                continue
             # The sum first: it is then of no more values than the counts, and never runs ahead of them.
             total, counts = series.sum, accumulate(list(series.counts))
             buckets = zip(self._names, counts, list(series.exemplars), strict=True)

@@ -8,18 +8,20 @@ from pathlib import Path
 
 from app.events import EventBus
 from app.instances.evidence import DeviceSample
-from app.instances.facts import ProfileRestarted, ResidencyEvicted, StartRefused
+from app.instances.facts import ProfileRestarted, ResidencyEvicted, StartNotBegun, StartRefused
 from app.instances.record import InstanceRecord
 from app.instances.state import InstanceStateChanged
 from app.instances.windows import AcceptanceWindowClosed
 from app.inventory.devices import Device, Host
 from app.metrics.acceptance import AcceptanceCollector
 from app.metrics.awake import Awake
+from app.metrics.categories import CategoriesCollector
 from app.metrics.collectors import AccessCollector, MetricsRegistry, ServiceCollector, SpillCollector
 from app.metrics.devices import DevicesCollector
 from app.metrics.in_flight import InFlightCollector
 from app.metrics.instances import InstancesCollector
 from app.metrics.instruments import Instruments
+from app.metrics.queues import QueuesCollector
 from app.metrics.speculation import SpeculationCollector
 from app.metrics.starts import StartsCollector
 from app.metrics.writing import DatabaseCollector
@@ -35,9 +37,10 @@ def _zero() -> int:
 class Sources:
     """What a scrape asks, from a thread of its own; each says nothing unless it is given.
 
-    `profiles` are the ids of all profiles, `methods` the method of each that speculates; `queued` counts the requests
-    that wait for a profile, and `active` has the profile of each in flight. `looks`, `devices`, `reserved` and `host`
-    are those of `DevicesCollector`; `database`, `rows` and `submit` those of `DatabaseCollector`.
+    `profiles` are the ids of all profiles, `methods` the method of each that speculates; `active` has the profile of
+    each request in flight. `queued`, `queue_limits` and `queue_limit` are those of `QueuesCollector`; `looks`,
+    `devices`, `reserved` and `host` those of `DevicesCollector`; `database`, `rows` and `submit` those of
+    `DatabaseCollector`.
     """
 
     version: str = ""
@@ -46,6 +49,8 @@ class Sources:
     methods: Callable[[], Mapping[str, str]] = dict
     records: Callable[[], Sequence[InstanceRecord]] = tuple
     queued: Callable[[str], int] = lambda _: 0
+    queue_limits: Callable[[], Mapping[str, int]] = dict
+    queue_limit: int = 0
     active: Callable[[], Iterable[str | None]] = tuple
     devices: Callable[[], Sequence[Device]] = tuple
     looks: Callable[[], Mapping[str, DeviceSample]] = dict
@@ -70,15 +75,18 @@ class Series:
         self.instruments = Instruments(self.registry, sources.profiles, self.awake)
         self._speculation = SpeculationCollector(sources.methods, self.awake)
         self._acceptance = AcceptanceCollector(sources.methods, self.awake)
-        self._instances = InstancesCollector(sources.records, sources.profiles, sources.queued)
+        self._categories = CategoriesCollector(self.awake)
+        self._instances = InstancesCollector(sources.records, sources.profiles)
         self._starts = StartsCollector(sources.profiles)
         database = DatabaseCollector(sources.database, sources.rows, sources.submit, clock=clock)
         self.run = database.run
         for collector in (
+            self._categories,
             InFlightCollector(sources.active, sources.profiles),
             self._speculation,
             self._acceptance,
             self._instances,
+            QueuesCollector(sources.queue_limits, sources.queue_limit, sources.queued, sources.records),
             self._starts,
             DevicesCollector(sources.devices, sources.looks, sources.reserved, sources.records, sources.host, clock),
             database,
@@ -91,12 +99,17 @@ class Series:
     def subscribe(self, bus: EventBus) -> None:
         """Hear of what is counted as it happens."""
         bus.subscribe(RequestFinished, self.instruments.on_request_finished)
+        bus.subscribe(RequestFinished, self._categories.on_request_finished)
         bus.subscribe(InstanceStateChanged, self.instruments.on_instance_state_changed)
         bus.subscribe(InstanceStateChanged, self._starts.on_instance_state)
         bus.subscribe(StartRefused, self._starts.on_refused)
+        bus.subscribe(StartNotBegun, self._starts.on_not_begun)
         bus.subscribe(ProfileRestarted, self._starts.on_restarted)
         bus.subscribe(ResidencyEvicted, self._instances.on_evicted)
         bus.subscribe(AcceptanceWindowClosed, self._speculation.on_window)
         bus.subscribe(AcceptanceWindowClosed, self._acceptance.on_window)
-        for listener in (self.instruments, self._starts, self._instances, self._speculation, self._acceptance):
+        for listener in (
+            *(self.instruments, self._categories, self._starts, self._instances),
+            *(self._speculation, self._acceptance),
+        ):
             bus.subscribe(ProfileDeleted, listener.on_profile_deleted)

@@ -6,8 +6,9 @@ from typing import Final
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
+from app.errors import EngineNotFound, EngineUnusable, PacelineError
 from app.instances.diagnosis.ends import ENDS
-from app.instances.facts import ProfileRestarted, RestartCause, StartRefused
+from app.instances.facts import ProfileRestarted, RestartCause, StartNotBegun, StartRefused
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.metrics.kept import Counts, Labels
 from app.profiles.catalog import ProfileDeleted
@@ -38,14 +39,17 @@ RULE_CLASSES: Final[Mapping[str, Collection[str]]] = {
     "options": ("alias-taken", "env-reserved", "flag-reserved", "flag-unknown", "flag-value"),
     "machine": ("driver-silent", "engine-refuses", "rpc-held"),
 }
+# Why a start comes to no instance, where no rule forbids it.
+OBSTACLES: Final = (EngineNotFound.code, EngineUnusable.code, "engine-not-started", PacelineError.code)
 _CLASS_OF: Final = {rule: name for name, rules in RULE_CLASSES.items() for rule in rules}
 
 
 class StartsCollector(Collector):
-    """Subscribes to InstanceStateChanged, StartRefused, ProfileRestarted and ProfileDeleted.
+    """Subscribes to InstanceStateChanged, StartRefused, StartNotBegun, ProfileRestarted and ProfileDeleted.
 
-    A start is `ready`, `refused` (with the class of the first rule that said so) or `failed` (with the reason of its
-    end). One that is stopped before it was ready is none of them. `profiles` gives the ids of all profiles.
+    A start is `ready`, `refused` (with the class of the first rule that said so), `not-begun` (it came to no instance,
+    with what was in the way) or `failed` (with the reason of its end). One that is stopped before it was ready is none
+    of them. `profiles` gives the ids of all profiles.
     """
 
     def __init__(self, profiles: Callable[[], Collection[str]]) -> None:
@@ -57,7 +61,7 @@ class StartsCollector(Collector):
 
         self._starts = Counts(
             "paceline_instance_starts",
-            "Starts of instances that came to an end: ready, refused by a class of rules, or failed for a reason.",
+            "Starts that came to an end: ready; refused by a class of rules; not-begun, or failed, for a reason.",
             ("profile", "result", "reason"),
             from_start,
         )
@@ -82,6 +86,10 @@ class StartsCollector(Collector):
     def on_refused(self, event: StartRefused) -> None:
         """A check has refused a start."""
         self._starts.add((event.profile_id, "refused", _CLASS_OF.get(event.rule, OTHER)))
+
+    def on_not_begun(self, event: StartNotBegun) -> None:
+        """Something that is no rule was in the way."""
+        self._starts.add((event.profile_id, "not-begun", event.reason if event.reason in OBSTACLES else OTHER))
 
     def on_restarted(self, event: ProfileRestarted) -> None:
         """An instance has followed another."""

@@ -1,5 +1,6 @@
 """The dashboards that Grafana is provisioned with: as their source has them, and of series that exist."""
 
+import json
 import re
 from typing import Any
 
@@ -11,12 +12,36 @@ from deploy.dockerfile import ROOT
 from app.metrics.catalogue import families, labels_of
 from app.metrics.exposition import name_of
 from deploy.grafana.source import dashboards
+from deploy.grafana.source.page import page
 
 
 @pytest.mark.parametrize("name", sorted({*dashboards(), *(path.name for path in FOLDER.glob("*.json"))}))
 def test_the_json_is_what_the_source_writes(name: str) -> None:
     """`python -m deploy.grafana.source` writes it anew."""
     assert (FOLDER / name).read_text(encoding="utf-8") == dashboards().get(name)
+
+
+def test_the_page_that_draws_them_is_up_to_date_and_has_every_panel() -> None:
+    """`make dashboards` writes it, too."""
+    written = (ROOT / "docs/dashboards.md").read_text(encoding="utf-8")
+    assert written == page(dashboards())
+    for query in QUERIES:
+        assert f"**{query.panel}.**" in written
+        assert f"- `{query.legend}`: `{query.expression}`" in written
+
+
+def test_panels_are_drawn_where_they_lie() -> None:
+    """Every line is as wide as the screen, or as what is in it, with a heading where Grafana has one."""
+    drawings = page(dashboards()).split("```text\n")[1:]
+    assert len(drawings) == len(DASHBOARDS)
+    for board, drawing in zip((json.loads(text) for text in dashboards().values()), drawings, strict=True):
+        lines = drawing.split("```")[0].splitlines()
+        assert max(map(len, lines)) == 24 * 4
+        tops = [line.count("┌") for line in lines if "┌" in line]
+        heights = sorted({panel["gridPos"]["y"] for panel in board["panels"] if panel["type"] != "row"})
+        assert tops == [sum(panel["gridPos"]["y"] == top for panel in board["panels"]) for top in heights]
+        headings = [panel["title"] for panel in board["panels"] if panel["type"] == "row"]
+        assert [line for line in lines if line[0] not in "┌│└"] == headings
 
 
 def test_everything_asks_the_source_that_is_provisioned() -> None:

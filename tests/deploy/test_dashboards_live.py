@@ -3,100 +3,47 @@
 import math
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 from deploy.dashboards import DASHBOARDS, QUERIES, PanelQuery, filled
-from deploy.dockerfile import ROOT
-from deploy.prometheus_server import Prometheus, running_prometheus
-from fixtures.card_service import service_with_card
-from fixtures.shapes import SHAPES, Shape
-from fixtures.tiny_models import TinyModels
-from service import Service, eventually, running_service, settings_for, short_folder
-
-RULES = sorted((ROOT / "deploy/prometheus/rules").glob("*.yml"))
-DRAFT, NGRAM, BASELINE = (
-    next(shape for shape in SHAPES if shape.id == name) for name in ("draft-wrong", "ngram-simple", "baseline")
+from deploy.prometheus_server import Prometheus
+from deploy.served_scene import (
+    ABSENT,
+    ACCEPTED,
+    BASELINE,
+    BY_POSITION,
+    DRAFT_TOKENS,
+    DRAFTS,
+    NGRAM,
+    OF_CATEGORY,
+    ROUNDS,
+    RULES,
+    SHAPES_USED,
+    TOKENS,
+    WRONG,
+    Scene,
+    of_category,
+    served_scene,
 )
-WRONG = replace(DRAFT, patch={"speculation": {"draft_tokens_max": 3}})
-SHAPES_USED: Final = (WRONG, NGRAM, BASELINE)
-ABSENT: Final = "absent"
-# The first completion of each life is an error.
-FAILING: Final = {"error_status": {"status": 500, "body": {"error": {"message": "no"}}, "times": 1}}
+from fixtures.shapes import Shape
+from fixtures.tiny_models import TinyModels
+from service import eventually
+
 # Empty where there is none, which is the same as no label.
 OPTIONAL_LABELS: Final = {"profile", "reason"}
-ROUNDS, REQUESTS_A_ROUND = 2, 2
-REQUESTS: Final = ROUNDS * REQUESTS_A_ROUND
-VARIABLES = {"profile": ".*", "device": ".*", "baseline": "baseline", "__rate_interval": "1m", "__range": "5m"}
-# One request of 32 tokens with three draft tokens at most: 28 in 10 drafts, and where they were accepted.
-DRAFTS, DRAFT_TOKENS, ACCEPTED, BY_POSITION = 10, 28, 21, (9, 8, 4)
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What was served, and who has seen it."""
-
-    prometheus: Prometheus
-    ngram_tokens: int
-    evicted: str
-    evicting: str
-    planned_bytes: int
+VARIABLES = {
+    **{"profile": ".*", "device": ".*", "category": ".*", "baseline": "baseline"},
+    **{"__rate_interval": "1m", "__range": "5m"},
+}
 
 
 @pytest.fixture(scope="module")
 def scene(tiny: TinyModels, nvml_library: Path) -> Iterator[Scene]:
-    """Two services: one on the embedded engine, where drafts are counted exactly, and one on a simulated card.
-
-    Each profile is used in two lives, so that what begins with its first use has grown since.
-    """
-    with ExitStack() as stack:
-        folder = stack.enter_context(short_folder())
-        (folder / "prometheus").mkdir()
-        service = stack.enter_context(running_service(settings_for(folder, tiny.dense_target.parent)))
-        card = stack.enter_context(service_with_card(tiny, nvml_library, yield_seconds=0.5))
-        targets = [each.base_url.removeprefix("http://") for each in (service, card.service)]
-        prometheus = stack.enter_context(running_prometheus(folder / "prometheus", targets, RULES))
-        for shape in SHAPES_USED:
-            service.add(shape.document(tiny))
-        service.add({"id": ABSENT, "target": {"path": "absent.gguf"}})
-        evicted, evicting = card.profiles(("card-one", "card-two"), 1.5, **{"card-one": {"scenario": FAILING}})
-        for number in range(1, ROUNDS + 1):
-            for shape in SHAPES_USED:
-                _use(service, shape)
-            assert service.client.post(f"/profiles/{ABSENT}/start").status_code == 409
-            assert card.service.complete(evicted).status_code == 500
-            assert card.service.complete(evicting).status_code == 200
-            _wait_for_scrape(prometheus, service, number)
-            evictions = f'paceline_residency_evictions_total{{profile="{evicted}"}}'
-            eventually(lambda asked=evictions, most=number: prometheus.value(asked) == most or None)
-        for shape in SHAPES_USED:
-            service.start(shape.id)
-        living = "count(paceline_instance_leases)"
-        eventually(lambda: prometheus.value(living) == 4 or None)
-        # A look at the card is taken each second, and the first of them has everything.
-        looks = "count(paceline_device_pcie_sent_bytes_per_second)"
-        eventually(lambda: prometheus.value(looks) == 1 or None)
-        tokens = NGRAM.counts(NGRAM.document(tiny)).draft_n
-        yield Scene(prometheus, tokens, evicted, evicting, card.needed_bytes(evicting))
-
-
-def _use(service: Service, shape: Shape) -> None:
-    """A life with one whole and one streamed answer; what it drafted is counted at its end."""
-    service.start(shape.id)
-    asked: dict[str, Any] = {"prompt": shape.prompt, "max_tokens": shape.tokens}
-    assert service.complete(shape.id, **asked).status_code == 200
-    service.stream(shape.id, **asked)
-    service.stop(shape.id)
-
-
-def _wait_for_scrape(prometheus: Prometheus, service: Service, number: int) -> None:
-    for shape in SHAPES_USED:
-        served = f'sum(paceline_requests_total{{profile="{shape.id}"}})'
-        eventually(lambda asked=served: prometheus.value(asked) == number * REQUESTS_A_ROUND or None)
+    with served_scene(tiny, nvml_library) as served:
+        yield served
 
 
 @pytest.mark.slow
@@ -117,6 +64,7 @@ def test_variables_have_values(scene: Scene) -> None:
         for variable in dashboard["templating"]["list"]:
             offered[variable["name"]] = _values_of(scene.prometheus, variable)
     plain = {BASELINE.id, ABSENT, scene.evicted, scene.evicting}
+    assert offered.pop("category") >= TOKENS.keys()
     assert offered == {"profile": plain | {WRONG.id, NGRAM.id}, "baseline": plain, "device": {"CUDA0", "host"}}
 
 
@@ -136,15 +84,15 @@ def test_counters_of_drafts_are_exact(scene: Scene) -> None:
     names = ("num_drafts_total", "num_draft_tokens_total", "num_accepted_tokens_total")
     for shape, method, counts in (
         (WRONG, "draft", (DRAFTS, DRAFT_TOKENS, ACCEPTED)),
-        (NGRAM, "ngram-simple", (None, scene.ngram_tokens, scene.ngram_tokens)),
+        (NGRAM, "ngram-simple", (None, *[sum(scene.ngram_tokens.values())] * 2)),
     ):
         for name, count in zip(names, counts, strict=True):
             ((labels, value),) = scene.prometheus.query(f'paceline_spec_decode_{name}{{profile="{shape.id}"}}')
             assert labels["method"] == method
-            assert count is None or value == REQUESTS * count
+            assert count is None or value == ROUNDS * count
     positions = f'paceline_spec_decode_num_accepted_tokens_per_pos_total{{profile="{WRONG.id}"}}'
     found = {int(labels["position"]): value for labels, value in scene.prometheus.query(positions)}
-    assert found == {position: REQUESTS * accepted for position, accepted in enumerate(BY_POSITION)}
+    assert found == {position: ROUNDS * accepted for position, accepted in enumerate(BY_POSITION)}
     baseline = f'{{__name__=~"paceline_spec_decode_.*", profile="{BASELINE.id}"}}'
     assert scene.prometheus.query(baseline) == []
 
@@ -167,6 +115,72 @@ def test_panels_of_speculation_are_exact(
     assert found.keys() == {(WRONG.id, "draft"), (NGRAM.id, "ngram-simple")}
     for (_, value), expected in zip(sorted(found.items()), (of_wrong, of_ngram), strict=True):
         assert value == pytest.approx(expected) if expected is not None else value > 0
+
+
+@pytest.mark.slow
+def test_what_responses_told_is_exact_by_category(scene: Scene) -> None:
+    """And is the same in sum as what the engines counted, since every response told."""
+    for shape, method, tokens in (
+        (WRONG, "draft", OF_CATEGORY),
+        (NGRAM, "ngram-simple", {category: (count, count) for category, count in scene.ngram_tokens.items()}),
+    ):
+        labels = f'{{profile="{shape.id}", method="{method}"}}'
+        for number, name in enumerate(("draft", "accepted")):
+            found = scene.prometheus.query(f"paceline_request_{name}_tokens_total{labels}")
+            expected = {category: ROUNDS * counts[number] for category, counts in tokens.items()}
+            assert {of["category"]: value for of, value in found} == expected
+        rates = _panel(scene, "speculation", "Acceptance rate by category", "profile", "category")
+        for category, (drafted, accepted) in tokens.items():
+            assert rates[shape.id, category] == pytest.approx(accepted / drafted)
+    plain = f'{{__name__=~"paceline_request_(draft|accepted)_tokens_total", profile="{BASELINE.id}"}}'
+    assert scene.prometheus.query(plain) == []
+
+
+@pytest.mark.slow
+def test_tokens_and_their_time_are_exact_by_category(scene: Scene) -> None:
+    """The sums of what was recorded of each request; the first token is free."""
+    for shape in SHAPES_USED:
+        tokens, seconds = (
+            {of["category"]: value for of, value in scene.prometheus.query(f'{series}{{profile="{shape.id}"}}')}
+            for series in ("paceline_request_timed_tokens_total", "paceline_request_generation_seconds_total")
+        )
+        assert tokens == {category: ROUNDS * (of_category(shape, category).tokens - 1) for category in TOKENS}
+        assert seconds == pytest.approx(scene.seconds[shape.id])
+
+
+@pytest.mark.slow
+def test_speed_by_category_is_told_against_the_same_category(scene: Scene) -> None:
+    """One query for both sides: from one moment to the next Prometheus extrapolates otherwise."""
+    panel = _query("speculation", "Speed against the baseline by category").filled(VARIABLES)
+
+    def speed(shape: Shape, category: str) -> str:
+        series = f'{{profile="{shape.id}", category="{category}"}}[5m]'
+        tokens, seconds = (f"paceline_request_{name}_total" for name in ("timed_tokens", "generation_seconds"))
+        return f"(sum(rate({tokens}{series})) / sum(rate({seconds}{series})))"
+
+    for shape in SHAPES_USED:
+        for category in TOKENS:
+            series = f'paceline_request_timed_tokens_total{{profile="{shape.id}", category="{category}"}}'
+            shown = f"sum({panel} and on (profile, category) {series})"
+            asked = f"{shown} / ({speed(shape, category)} / {speed(BASELINE, category)})"
+            assert scene.prometheus.value(asked) == pytest.approx(1)
+    found = _panel(scene, "speculation", "Speed against the baseline by category", "profile", "method", "category")
+    # The other service served kinds of work that the baseline never had.
+    assert {category for _, _, category in found} == TOKENS.keys()
+    assert {(profile, method) for profile, method, _ in found} >= {(WRONG.id, "draft"), (BASELINE.id, "none")}
+
+
+@pytest.mark.slow
+def test_slots_and_limits_are_those_of_the_profiles(scene: Scene) -> None:
+    slots = scene.prometheus.query("paceline_instance_slots")
+    assert {of["profile"]: count for of, count in slots} == dict.fromkeys(
+        (scene.evicting, *(shape.id for shape in SHAPES_USED)), 1
+    )
+    used = _panel(scene, "serving", "Slots in use", "profile")
+    assert used == {(of["profile"],): 0 for of, _ in slots}
+    queues = _panel(scene, "serving", "Queue in use", "profile")
+    assert queues.keys() >= {(ABSENT,), (scene.evicted,), *used}
+    assert set(queues.values()) == {0}
 
 
 @pytest.mark.slow
@@ -210,9 +224,12 @@ def test_planned_memory_is_that_of_the_plan(scene: Scene) -> None:
 
 def _panel(scene: Scene, dashboard: str, title: str, *labels: str) -> dict[tuple[str, ...], float]:
     """What the first query of a panel shows, by these labels."""
-    query = next(query for query in QUERIES if (query.dashboard, query.panel) == (dashboard, title))
-    found = scene.prometheus.query(query.filled(VARIABLES))
+    found = scene.prometheus.query(_query(dashboard, title).filled(VARIABLES))
     return {tuple(of.get(label, "") for label in labels): value for of, value in found}
+
+
+def _query(dashboard: str, title: str) -> PanelQuery:
+    return next(query for query in QUERIES if (query.dashboard, query.panel) == (dashboard, title))
 
 
 @pytest.mark.slow

@@ -18,9 +18,8 @@ from app.instances.facts import RestartCause
 from app.instances.state import InstanceState
 from app.metrics.catalogue import families, labels_of
 from app.metrics.exposition import name_of
-from app.profiles.profile import Serving
+from app.proxy.categories import Category
 from app.proxy.observer import Outcome
-from app.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -35,7 +34,8 @@ CLOSED = {
     "cause": set(RestartCause),
     "outcome": set(Outcome),
     "source": {"predicted", "measured"},
-    "result": {"ready", "refused", "failed"},
+    "result": {"ready", "refused", "not-begun", "failed"},
+    "category": set(Category),
 }
 
 
@@ -155,15 +155,18 @@ def test_what_responses_told_and_what_engines_counted_are_never_in_one_rule(name
     assert len({prefix for prefix in prefixes for metric in named if metric.startswith(prefix)}) <= 1
 
 
-def test_figures_are_those_of_the_diagnosis_and_of_the_defaults() -> None:
+def test_figures_are_those_of_the_diagnosis_and_of_the_limits() -> None:
     memory, queue = EXPRESSIONS["PacelineDeviceMemoryOverPlan"], EXPRESSIONS["PacelineQueueSaturated"]
     assert f"> {TOLERANCE_BYTES}\n" in memory
     assert f"> {TOLERANCE_SHARE:g} *" in memory
     collapsed = EXPRESSIONS["PacelineAcceptanceCollapsed"]
     assert f">= {NGRAM_DRAFT_TOKENS_LEAST})" in collapsed
     assert f") < {COLLAPSED_RATE:g}\n" in collapsed
-    limits = (Serving().queue_limit, Settings(_env_file=None).queue_limit)
-    assert [int(most) for most in re.findall(r">= (\d+)", queue)] == [most * 3 // 4 for most in limits]
+    # The shares of a profile's limit and of that of all, which are series: no default is in the rule.
+    assert re.findall(r">= (\S+) \* .*\((\w+) > 0\)", queue) == [
+        ("0.75", "paceline_instance_queue_limit"),
+        ("0.75", "paceline_queue_limit"),
+    ]
 
 
 @pytest.mark.parametrize("name", ALERTS)

@@ -42,6 +42,28 @@ def test_starts_restarts_and_requests_in_flight(faults: Faults) -> None:
     service.stop(profile)
 
 
+def test_slots_are_of_the_living_and_limits_of_the_profile_as_it_is_now(faults: Faults) -> None:
+    service = faults.service
+    profile = faults.profile(
+        "slotted", {"chunk_interval_seconds": 0.02}, context={"slots": 3}, serving={"queue_limit": 5}
+    )
+
+    def told(name: str) -> float | None:
+        return service.metric(f"paceline_instance_{name}", profile=profile)
+
+    assert (told("slots"), told("leases"), told("queue_limit")) == (None, None, 5)
+    service.start(profile)
+    request = InFlight(service, completion(profile, max_tokens=1000, stream=True))
+    assert request.has_begun()
+    assert (told("slots"), told("leases"), told("queued")) == (3, 1, 0)
+    changed = service.client.patch(f"/profiles/{profile}", json={"serving": {"queue_limit": 7}})
+    assert changed.status_code == 200, changed.text
+    assert (told("queue_limit"), service.metric("paceline_queue_limit")) == (7, 256)
+    service.stop(profile, drain_seconds=0)
+    request.outcome()
+    assert (told("slots"), told("leases"), told("queue_limit")) == (None, None, 7)
+
+
 def test_refused_and_failed_starts_say_why(faults: Faults) -> None:
     service = faults.service
     refused = faults.profile("refused-counted", {})

@@ -160,5 +160,7 @@ def test_an_engine_that_has_gone_is_named(tiny: TinyModels, tmp_path: Path) -> N
         faults.service.stop(profile)
         answer = start(faults.service, profile)
         assert (answer.status_code, answer.json()["code"]) == (503, "engine-not-found")
+        counted = {"profile": profile, "result": "not-begun", "reason": "engine-not-found"}
+        assert faults.service.metric("paceline_instance_starts_total", **counted) == 1
         assert str(link) in answer.json()["detail"]
         assert faults.service.client.get("/ready").status_code == 503

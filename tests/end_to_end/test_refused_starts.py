@@ -23,6 +23,9 @@ def test_no_place_for_its_output_is_told_to_who_waits(tiny: TinyModels) -> None:
             assert (row["outcome"], row["status_code"]) == ("rejected", 502)
             by_hand = service.client.post(f"/profiles/{profile}/start", params={"wait": True})
             assert (by_hand.status_code, by_hand.json()["reason"]) == (502, "engine-not-started")
+            # Each of the two starts has come to no instance.
+            counted = {"profile": profile, "result": "not-begun", "reason": "engine-not-started"}
+            assert service.metric("paceline_instance_starts_total", **counted) == 2
         finally:
             logs.unlink()
             shutil.move(folder / "elsewhere", logs)

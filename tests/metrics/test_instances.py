@@ -42,7 +42,7 @@ def test_memory_degradations_and_requests_of_a_living_instance(
         "predicted": {"CUDA0": {"weights": 100, "kv_cache": 0}, "host": {"compute": 3}},
         "measured": {"CUDA0": {"weights": 90}},
     }
-    told.append(record("p", InstanceState.READY, degradations=["draft-on-host"], leases=2, queued=0, memory=memory))
+    told.append(record("p", InstanceState.READY, degradations=["draft-on-host"], leases=2, slots=3, memory=memory))
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"paceline_instance_{name}", {"profile": "p", **labels})
@@ -54,16 +54,18 @@ def test_memory_degradations_and_requests_of_a_living_instance(
     assert {name: value("degraded", degradation=name) for name in DEGRADATIONS} == {
         name: float(name == "draft-on-host") for name in DEGRADATIONS
     }
-    assert (value("leases"), value("queued")) == (2, 0)
+    assert (value("leases"), value("slots")) == (2, 3)
 
 
-def test_who_has_ended_holds_nothing_and_may_be_waited_for(
-    registry: MetricsRegistry, told: list[InstanceRecord]
-) -> None:
-    told.append(record("p", InstanceState.FAILED, queued=3, memory={"predicted": {"CUDA0": {"weights": 1}}}))
-    names = {sample.name for metric in registry.collect() for sample in metric.samples}
-    assert names == {"paceline_instance_queued"}
-    assert registry.get_sample_value("paceline_instance_queued", {"profile": "p"}) == 3
+def test_who_has_ended_holds_nothing(registry: MetricsRegistry, told: list[InstanceRecord]) -> None:
+    told.append(record("p", InstanceState.FAILED, slots=3, memory={"predicted": {"CUDA0": {"weights": 1}}}))
+    assert [sample for metric in registry.collect() for sample in metric.samples] == []
+
+
+def test_a_record_from_before_slots_were_kept_has_none(registry: MetricsRegistry, told: list[InstanceRecord]) -> None:
+    told.append(record("p", InstanceState.READY, leases=1))
+    assert registry.get_sample_value("paceline_instance_leases", {"profile": "p"}) == 1
+    assert registry.get_sample_value("paceline_instance_slots", {"profile": "p"}) is None
 
 
 def test_evictions_are_counted_for_those_who_went(registry: MetricsRegistry, collector: InstancesCollector) -> None:
@@ -75,11 +77,7 @@ def test_evictions_are_counted_for_those_who_went(registry: MetricsRegistry, col
     assert registry.get_sample_value("paceline_residency_evictions_total", {"profile": "a"}) is None
 
 
-def test_every_profile_has_its_waiting_requests_also_before_its_first_life() -> None:
-    told = [record("living", InstanceState.READY, queued=1)]
-    waiting = {"living": 1, "wanted": 4, "quiet": 0}
+def test_every_profile_has_its_evictions_from_the_start() -> None:
     registry = MetricsRegistry()
-    registry.register(InstancesCollector(lambda: told, waiting.keys, lambda profile_id: waiting[profile_id]))
-    for profile_id, number in waiting.items():
-        assert registry.get_sample_value("paceline_instance_queued", {"profile": profile_id}) == number
-        assert registry.get_sample_value("paceline_residency_evictions_total", {"profile": profile_id}) == 0
+    registry.register(InstancesCollector(tuple, lambda: ["quiet"]))
+    assert registry.get_sample_value("paceline_residency_evictions_total", {"profile": "quiet"}) == 0

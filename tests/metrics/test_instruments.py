@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import pytest
 from fakes.finished_requests import DRAFTED, PLAIN_CONTEXT, UNDRAFTED, finished, rejected
-from msgspec import structs
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.events import EventBus
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.llama_server.timings import EngineReport
+from app.metrics.awake import Awake
 from app.metrics.collectors import MetricsRegistry
 from app.metrics.instruments import Instruments
 from app.profiles.catalog import ProfileDeleted
@@ -54,8 +54,6 @@ def test_a_request_is_counted_with_exact_values(registry: MetricsRegistry, instr
     assert of(registry, "request_prompt_tokens_total", profile="gemma") == 60
     assert of(registry, "request_cached_tokens_total", profile="gemma") == 20
     assert of(registry, "request_generated_tokens_total", profile="gemma") == 130
-    assert of(registry, "request_draft_tokens_total", profile="gemma", method="draft") == 100
-    assert of(registry, "request_accepted_tokens_total", profile="gemma", method="draft") == 80
     assert of(registry, "request_duration_seconds_sum", profile="gemma") == 6.0
     assert of(registry, "request_duration_seconds_count", profile="gemma") == 3
     assert of(registry, "request_time_to_first_token_seconds_sum", profile="gemma") == 0.75
@@ -80,18 +78,11 @@ def test_requests_that_compute_nothing_are_counted_and_not_timed(
 def test_what_was_not_reported_is_not_observed(registry: MetricsRegistry, instruments: Instruments) -> None:
     instruments.on_request_finished(finished(report=UNDRAFTED, time_to_first_token_us=None, stream=False))
     instruments.on_request_finished(finished(1, report=EngineReport(generated_tokens=1, generation_us=0)))
-    instruments.on_request_finished(finished(2, report=structs.replace(DRAFTED, accepted_tokens=None)))
+    instruments.on_request_finished(finished(2, report=DRAFTED))
     instruments.on_request_finished(finished(3, report=EngineReport(), time_to_first_token_us=None))
     assert of(registry, "request_duration_seconds_count", profile="gemma") == 4
     assert of(registry, "request_time_to_first_token_seconds_count", profile="gemma") == 2
     assert of(registry, "request_generation_tokens_per_second_count", profile="gemma") == 2
-    assert not any("draft_tokens" in name or "accepted_tokens" in name for name, _ in scraped(registry))
-
-
-def test_zero_drafts_are_a_number(registry: MetricsRegistry, instruments: Instruments) -> None:
-    report = EngineReport(draft_tokens=0, accepted_tokens=0)
-    instruments.on_request_finished(finished(report=report))
-    assert of(registry, "request_draft_tokens_total", profile="gemma", method="draft") == 0
 
 
 def test_no_label_value_comes_from_a_client(registry: MetricsRegistry, instruments: Instruments) -> None:
@@ -116,6 +107,24 @@ def test_exactly_one_state_is_shown(registry: MetricsRegistry, instruments: Inst
         instruments.on_instance_state_changed(change(state))
         shown = {other: of(registry, "instance_state", profile="gemma", state=other) for other in InstanceState}
         assert shown == {other: float(other is state) for other in InstanceState}
+
+
+def test_a_profile_at_rest_shows_no_more_than_its_state(registry: MetricsRegistry) -> None:
+    now, profiles = [0.0], ["gemma", "never-started"]
+    instruments = Instruments(registry, lambda: profiles, Awake(lambda: now[0]))
+
+    def states(profile: str) -> dict[str, float]:
+        shown = {state: of(registry, "instance_state", profile=profile, state=state) for state in InstanceState}
+        return {state: value for state, value in shown.items() if value is not None}
+
+    assert states("never-started") == {"stopped": 1}
+    instruments.on_instance_state_changed(change(InstanceState.LOADING))
+    assert len(states("gemma")) == len(InstanceState)
+    instruments.on_instance_state_changed(change(InstanceState.FAILED))
+    now[0] += 899
+    assert len(states("gemma")) == len(InstanceState)
+    now[0] += 1
+    assert states("gemma") == {"failed": 1}
 
 
 def test_the_end_of_an_older_instance_changes_nothing(registry: MetricsRegistry, instruments: Instruments) -> None:

@@ -84,3 +84,17 @@ def test_a_histogram_at_rest_is_left_out_and_comes_back_with_what_it_had(registr
     assert count() is None
     awake.touch("a")
     assert count() == 0
+
+
+def test_what_reached_no_profile_has_a_histogram_only_where_it_has_a_count(registry: MetricsRegistry) -> None:
+    seen = Histograms("seen_seconds", "Seen.", (1,), lambda: [("",), ("a",)])
+    unseen = Histograms("unseen_seconds", "Unseen.", (1,), lambda: [("",), ("a",)])
+    seen.observe(("",), 0.5)
+    for histograms in (seen, unseen):
+        registry.register(histograms)
+    counts = {
+        (name, profile): registry.get_sample_value(f"{name}_seconds_count", {"profile": profile})
+        for name in ("seen", "unseen")
+        for profile in ("", "a")
+    }
+    assert counts == {("seen", ""): 1, ("seen", "a"): 0, ("unseen", ""): None, ("unseen", "a"): 0}

@@ -5,7 +5,7 @@ import re
 from fakes.finished_requests import finished
 
 from app.events import EventBus
-from app.instances.facts import ProfileRestarted, ResidencyEvicted, RestartCause, StartRefused
+from app.instances.facts import ProfileRestarted, ResidencyEvicted, RestartCause, StartNotBegun, StartRefused
 from app.metrics.exposition import openmetrics, plain_text
 from app.metrics.series import Series, Sources
 from app.profiles.catalog import ProfileDeleted
@@ -23,12 +23,15 @@ def test_a_deleted_profile_leaves_nothing() -> None:
 
     fresh = of_profile()
     assert 'paceline_spec_decode_num_drafts_total{profile="gemma",method="draft"} 0.0' in fresh
-    bus.publish(finished())
+    bus.publish(finished(category="code"))
+    bus.publish(StartNotBegun("gemma", "engine-unusable"))
     bus.publish(StartRefused("gemma", "device-memory"))
     bus.publish(ProfileRestarted("gemma", RestartCause.FALLBACK))
     bus.publish(ResidencyEvicted("other", (1,), ("gemma",), None))
     told = of_profile()
     assert 'paceline_instance_starts_total{profile="gemma",result="refused",reason="memory"} 1.0' in told
+    assert 'paceline_instance_starts_total{profile="gemma",result="not-begun",reason="engine-unusable"} 1.0' in told
+    assert 'paceline_request_timed_tokens_total{profile="gemma",method="draft",category="code"} 64.0' in told
     assert 'paceline_instance_restarts_total{profile="gemma",cause="fallback"} 1.0' in told
     assert 'paceline_residency_evictions_total{profile="gemma"} 1.0' in told
     assert 'paceline_request_queue_seconds_count{profile="gemma"} 1.0' in told

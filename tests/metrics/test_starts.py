@@ -3,7 +3,7 @@
 import pytest
 from test_documents import rules_in_code
 
-from app.instances.facts import ProfileRestarted, RestartCause, StartRefused
+from app.instances.facts import ProfileRestarted, RestartCause, StartNotBegun, StartRefused
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.metrics.collectors import MetricsRegistry
 from app.metrics.starts import RULE_CLASSES, StartsCollector, reason_of
@@ -46,12 +46,16 @@ def test_each_start_has_one_result(registry: MetricsRegistry, starts: StartsColl
     starts.on_instance_state(change(InstanceState.STOPPED, 4))
     starts.on_refused(StartRefused("gemma", "device-memory"))
     starts.on_refused(StartRefused("gemma", "a-rule-of-tomorrow"))
+    starts.on_not_begun(StartNotBegun("gemma", "engine-not-found"))
+    starts.on_not_begun(StartNotBegun("gemma", "database-unavailable"))
     assert counted(registry, "ready") == 1
     assert counted(registry, "failed", "exited") is None
     assert counted(registry, "failed", "out-of-memory") == 1
     assert counted(registry, "failed", "killed-by-signal") == 1
     assert counted(registry, "refused", "memory") == 1
     assert counted(registry, "refused", "other") == 1
+    assert counted(registry, "not-begun", "engine-not-found") == 1
+    assert counted(registry, "not-begun", "other") == 1
 
 
 def test_restarts_are_counted_by_their_cause_until_the_profile_goes(

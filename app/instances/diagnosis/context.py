@@ -3,7 +3,7 @@
 from app import findings
 from app.findings import Finding, Fix
 from app.instances.diagnosis.changes import changing
-from app.instances.evidence import Evidence
+from app.instances.evidence import Evidence, slots_of
 
 
 def context_smaller_than_asked(evidence: Evidence) -> Finding | None:
@@ -12,7 +12,7 @@ def context_smaller_than_asked(evidence: Evidence) -> Finding | None:
     The engine rounds up, so any less is less. Of a pool a slot never shows more than the trained length; where all
     slots together can use the whole pool, nothing is missing.
     """
-    profile, resolved, slots = evidence.launch.profile, evidence.launch.resolved, _slots(evidence)
+    profile, resolved, slots = evidence.launch.profile, evidence.launch.resolved, slots_of(evidence)
     has, asked = _context_per_slot(evidence), resolved.context_per_slot
     if has is None or has >= asked:
         return None
@@ -30,7 +30,7 @@ def context_smaller_than_asked(evidence: Evidence) -> Finding | None:
 
 def slots_share_context(evidence: Evidence) -> Finding | None:
     """Slots over one pool: each shows the whole context, and when the pool is full all running requests fail."""
-    profile, slots, has = evidence.launch.profile, _slots(evidence), _context_per_slot(evidence)
+    profile, slots, has = evidence.launch.profile, slots_of(evidence), _context_per_slot(evidence)
     told = evidence.measured.unified_kv if evidence.measured else None
     is_unified = profile.context.unified_kv if told is None else told
     pool = evidence.launch.resolved.context_size
@@ -54,11 +54,6 @@ def slots_share_context(evidence: Evidence) -> Finding | None:
             ],
         ),
     )
-
-
-def _slots(evidence: Evidence) -> int:
-    measured = evidence.measured.slots if evidence.measured else None
-    return evidence.slots or measured or evidence.launch.profile.context.slots
 
 
 def _context_per_slot(evidence: Evidence) -> int | None:

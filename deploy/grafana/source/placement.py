@@ -139,7 +139,13 @@ def _instances(built: dashboard.Dashboard) -> None:
     )
     built.with_panel(
         graph(
-            Head("Starts by result", "Loads that came out, by what became of them.", Unit.COUNT, decimals=0),
+            Head(
+                "Starts by result",
+                "What became of starts. not-begun: something but a rule was in the way, say an engine that is not "
+                "there.",
+                Unit.COUNT,
+                decimals=0,
+            ),
             Query(
                 growth("paceline_instance_starts_total", "profile, result, reason", window=WINDOW),
                 "{{profile}} {{result}} {{reason}}",

@@ -25,6 +25,15 @@ def mean(histogram: str, by: str, *matchers: str, window: str = WINDOW) -> str:
     return f"{per_second(f'{histogram}_sum', by, *matchers, window=window)} / ({observed} > 0)"
 
 
+def speed(by: str, *matchers: str, window: str = WINDOW) -> str:
+    """Generation tokens/s, exactly, of all tokens together whose time engines told."""
+    tokens, seconds = (
+        per_second(f"paceline_request_{part}_total", by, *matchers, window=window)
+        for part in ("timed_tokens", "generation_seconds")
+    )
+    return f"{tokens} / ({seconds} > 0)"
+
+
 def quantile(rank: float, histogram: str, by: str, *matchers: str, window: str = WINDOW) -> str:
     """A quantile, estimated from the buckets of a histogram."""
     return f"histogram_quantile({rank:g}, {per_second(f'{histogram}_bucket', f'{by}, le', *matchers, window=window)})"

@@ -71,14 +71,41 @@ def _waiting(built: dashboard.Dashboard) -> None:
             "paceline_requests_in_flight",
         ),
         ("Waiting for a profile", "Its load, or its turn, is not over: a request waits.", "paceline_instance_queued"),
-        (
-            "Holding an instance",
-            "Requests that an engine has. Where they stay at the profile's slots and more wait, it is saturated.",
-            "paceline_instance_leases",
-        ),
+        ("Holding an instance", "Requests that an engine has.", "paceline_instance_leases"),
     ):
         query = Query(f"sum by (profile) ({selected(series)})", "{{profile}}")
         built.with_panel(graph(Head(title, text, Unit.COUNT, width=8), query, stacked=True))
+    built.with_panel(
+        graph(
+            Head(
+                "Slots in use",
+                "Requests that an engine has / its slots. Above 100 % the rest waits inside the engine. At 100 % and "
+                "more beside a queue that does not empty, the profile is saturated.",
+                Unit.SHARE,
+            ),
+            Query(_share("paceline_instance_leases", "paceline_instance_slots"), "{{profile}}"),
+        )
+    )
+    built.with_panel(
+        graph(
+            Head(
+                "Queue in use",
+                "Requests that wait / how many may: for a profile (serving.queue_limit), and for all of a service "
+                "together (PACELINE_QUEUE_LIMIT). At 100 % the next are refused.",
+                Unit.SHARE,
+                most=1,
+            ),
+            Query(_share("paceline_instance_queued", "paceline_instance_queue_limit"), "{{profile}}"),
+            Query(
+                "sum by (instance) (paceline_instance_queued) / (max by (instance) (paceline_queue_limit) > 0)",
+                "all of {{instance}}",
+            ),
+        )
+    )
+
+
+def _share(taken: str, there: str) -> str:
+    return f"sum by (profile) ({selected(taken)}) / (sum by (profile) ({selected(there)}) > 0)"
 
 
 def _latencies(built: dashboard.Dashboard) -> None:

@@ -4,8 +4,8 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard
 
-from .panels import Head, Limits, Query, Unit, bars, board, choice, graph, number, profiles
-from .promql import RANGE, WINDOW, growth, mean, per_second, quantile, selected
+from .panels import Head, Limits, Query, Unit, bars, board, choice, graph, number, profiles, several
+from .promql import RANGE, WINDOW, growth, mean, per_second, quantile, selected, speed
 
 _DRAFTS: Final = "paceline_spec_decode_num_drafts_total"
 _DRAFTED: Final = "paceline_spec_decode_num_draft_tokens_total"
@@ -18,15 +18,20 @@ _LEGEND: Final = "{{profile}} ({{method}})"
 _PLAIN: Final = (
     f'query_result(group by (profile) (paceline_requests_in_flight{{profile!=""}}) unless on (profile) {_DRAFTS})'
 )
+_BY_CATEGORY: Final = f"{_BY}, category"
+_LEGEND_OF_CATEGORY: Final = f"{_LEGEND} {{{{category}}}}"
+_OF_CATEGORY: Final = 'category=~"$category"'
 _DEGRADATIONS: Final = 'degradation=~"speculation-.*|acceptance-collapsed|slower-than-baseline|draft-.*"'
+_PAYBACK: Final = Limits("red", ((0.95, "yellow"), (1.05, "green")))
 
 
 def speculation() -> dashboard.Dashboard:
     """The dashboard."""
     baseline = choice("baseline", "Baseline", _PLAIN).regex('/profile="([^"]+)"/')
+    category = several("category", "Category", "label_values(paceline_request_timed_tokens_total, category)")
     text = "Acceptance from the engines' own counters, and speed against a profile without speculation."
-    built = board("paceline-speculation", "Paceline: speculation", text, profiles(), baseline)
-    for row in (_payback, _acceptance, _positions, _speed):
+    built = board("paceline-speculation", "Paceline: speculation", text, profiles(), baseline, category)
+    for row in (_payback, _acceptance, _categories, _positions, _speed):
         row(built)
     return built
 
@@ -38,12 +43,13 @@ def _payback(built: dashboard.Dashboard) -> None:
             Head(
                 "Speed against the baseline",
                 "Mean generation tokens/s of requests / that of the baseline, over the time shown. Below 0.95 "
-                "speculation costs more than it gives. Choose a baseline of the same target, devices and build.",
+                "speculation costs more than it gives. Choose a baseline of the same target, devices and build; where "
+                "it served other work, look at the categories.",
                 Unit.TIMES,
                 decimals=2,
             ),
             Query(_against_baseline(RANGE), "{{profile}}"),
-            limits=Limits("red", ((0.95, "yellow"), (1.05, "green"))),
+            limits=_PAYBACK,
         )
     )
     built.with_panel(
@@ -62,6 +68,21 @@ def _payback(built: dashboard.Dashboard) -> None:
         number(
             Head("Tokens wasted", "Draft tokens that targets did not keep, over the time shown.", Unit.TOKENS, width=6),
             Query(f"{growth(_DRAFTED, _BY)} - {growth(_ACCEPTED, _BY)}", _LEGEND),
+        )
+    )
+    built.with_panel(
+        number(
+            Head(
+                "Speed against the baseline by category",
+                "Generation tokens/s of a kind of work / those of the baseline at the same kind, over the time shown. "
+                "What pays for code may cost speed in a chat. A kind that either has not served in that time is not "
+                "here.",
+                Unit.TIMES,
+                width=24,
+                decimals=2,
+            ),
+            Query(_against_baseline_of_category(RANGE), _LEGEND_OF_CATEGORY),
+            limits=_PAYBACK,
         )
     )
 
@@ -109,6 +130,50 @@ def _acceptance(built: dashboard.Dashboard) -> None:
             Head("Tokens wasted per second", "Draft tokens that targets did not keep.", Unit.TOKENS_PER_SECOND),
             Query(f"{per_second(_DRAFTED, _BY)} - {per_second(_ACCEPTED, _BY)}", _LEGEND),
             stacked=True,
+        )
+    )
+
+
+def _categories(built: dashboard.Dashboard) -> None:
+    built.with_row(dashboard.Row("By category"))
+    drafted, accepted = (
+        per_second(f"paceline_request_{part}_tokens_total", _BY_CATEGORY, _OF_CATEGORY)
+        for part in ("draft", "accepted")
+    )
+    built.with_panel(
+        graph(
+            Head(
+                "Acceptance rate by category",
+                "Accepted / drafted tokens, as single responses reported both: answers without such a report are not "
+                "in it, so it need not be the mean of all traffic.",
+                Unit.SHARE,
+                width=8,
+                most=1,
+            ),
+            Query(f"{accepted} / ({drafted} > 0)", _LEGEND_OF_CATEGORY),
+        )
+    )
+    built.with_panel(
+        graph(
+            Head(
+                "Generation tokens/s by category",
+                "Of all tokens of a kind of work together: those after the first of each request / their time.",
+                Unit.TOKENS_PER_SECOND,
+                width=8,
+            ),
+            Query(speed(_BY_CATEGORY, _OF_CATEGORY), _LEGEND_OF_CATEGORY),
+        )
+    )
+    built.with_panel(
+        graph(
+            Head(
+                "Speed against the baseline by category over time",
+                "The same as a multiple of what the baseline had at the same kind of work over all of the time shown.",
+                Unit.TIMES,
+                width=8,
+                decimals=2,
+            ),
+            Query(_against_baseline_of_category(WINDOW), _LEGEND_OF_CATEGORY),
         )
     )
 
@@ -170,3 +235,12 @@ def _speed(built: dashboard.Dashboard) -> None:
 def _against_baseline(window: str) -> str:
     total, count = (f'sum(rate({_SPEED}_{part}{{profile="$baseline"}}[{RANGE}]))' for part in ("sum", "count"))
     return f"({mean(_SPEED, 'profile', window=window)}) / on () group_left () ({total} / ({count} > 0))"
+
+
+def _against_baseline_of_category(window: str) -> str:
+    tokens, seconds = (
+        f'sum by (category) (rate(paceline_request_{part}_total{{profile="$baseline"}}[{RANGE}]))'
+        for part in ("timed_tokens", "generation_seconds")
+    )
+    of_profile = speed(_BY_CATEGORY, _OF_CATEGORY, window=window)
+    return f"({of_profile}) / on (category) group_left () ({tokens} / ({seconds} > 0))"
