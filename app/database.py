@@ -6,6 +6,8 @@ and a burst of small writes costs one flush to the disk.
 """
 
 import asyncio
+import math
+import sqlite3
 import threading
 import time
 from collections import deque
@@ -20,18 +22,21 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
+from sqlalchemy import Connection, NullPool
+from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlmodel import Session
 
-from app.errors import DatabaseUnavailable, SettingsInvalid
+from app.errors import DatabaseUnavailable
+from app.sqlite_file import BUSY_MILLISECONDS, begin_with, engine_of, file_of, make_folder, unavailable
 
 T = TypeVar("T")
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
-_BUSY_MILLISECONDS = 5000
+# The writer asks SQLite to wait in turns of so long: who waits inside SQLite cannot be told that the service ends.
+_TURN_MILLISECONDS = 50
+_CLOSING_SECONDS = 1.0
 _BATCH_MOST = 1000
 
 
@@ -52,17 +57,22 @@ class Database:
     """
 
     def __init__(self, url: str, *, linger_seconds: float = 0.05) -> None:
-        self.path = _file_of(url)
-        _make_folder(self.path)
+        self.path = file_of(url)
+        make_folder(self.path)
         self._url = url
         self._linger_seconds = linger_seconds
-        self._readers = _engine(url, begin="BEGIN", pragmas=("foreign_keys=ON", "query_only=ON"), pool_size=5)
-        self._writer = _engine(url, begin="BEGIN IMMEDIATE", pragmas=("foreign_keys=ON",), pool_size=1)
+        self._readers = engine_of(
+            url, begin=begin_with("BEGIN"), pragmas=("foreign_keys=ON", "query_only=ON"), pool_size=5
+        )
+        self._writer = engine_of(
+            url, begin=self._begin, pragmas=("foreign_keys=ON", f"busy_timeout={_TURN_MILLISECONDS}"), pool_size=1
+        )
         self._arrived = threading.Condition()
         self._queue: deque[_Piece] = deque()
         self._urgent_waits = False
         self._in_flight = 0
         self._closing = False
+        self._patient_until = math.inf
         self._thread: threading.Thread | None = None
 
     def migrate(self) -> None:
@@ -86,12 +96,20 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A short session over one consistent snapshot; SQLite refuses writes in it."""
+        """A short session over one consistent snapshot; SQLite refuses writes in it. Raises DatabaseUnavailable."""
         try:
             with Session(self._readers, expire_on_commit=False) as session:
-                yield session
-        except OperationalError as failure:
-            raise _unavailable(failure) from failure
+                try:
+                    yield session
+                except Exception:
+                    # What was read half way, and is kept by a traceback, would hold its snapshot for the next reader.
+                    session.invalidate()
+                    raise
+        except (DatabaseError, NoConnection) as failure:
+            # What is derived from these is about the statement: a fault of ours, and not of the file.
+            if type(failure) not in (DatabaseError, OperationalError, NoConnection):
+                raise
+            raise unavailable(failure) from failure
 
     def submit(self, work: Callable[[Session], T], *, urgent: bool = True) -> "Future[T]":
         """Have `work` run in the writer thread; its result comes after COMMIT.
@@ -120,8 +138,16 @@ class Database:
         with self._arrived:
             return len(self._queue) + self._in_flight
 
+    def hurry(self, seconds: float = _CLOSING_SECONDS) -> None:
+        """The service ends: wait for another program that holds the file so much longer in all, not for each piece.
+
+        After that a piece that meets a locked file fails at once. To hurry again changes nothing.
+        """
+        self._patient_until = min(self._patient_until, time.monotonic() + seconds)
+
     def close(self) -> None:
-        """Write what waits, then let go of the file. Closing twice is harmless."""
+        """Write what waits, in a hurry, then let go of the file. Closing twice is harmless."""
+        self.hurry()
         with self._arrived:
             self._closing = True
             self._arrived.notify()
@@ -132,6 +158,19 @@ class Database:
         self._queue.clear()
         self._readers.dispose()
         self._writer.dispose()
+
+    def _begin(self, connection: Connection) -> None:
+        """Begin to write: wait for others as long as SQLite would, or until patience ends."""
+        deadline = time.monotonic() + BUSY_MILLISECONDS / 1000
+        while True:
+            try:
+                connection.connection.dbapi_connection.execute("BEGIN IMMEDIATE")  # type: ignore[union-attr]
+            except sqlite3.OperationalError as failure:
+                is_busy = failure.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() >= min(deadline, self._patient_until):
+                    raise
+            else:
+                return
 
     def _write_until_closed(self) -> None:
         while batch := self._next_batch():
@@ -166,7 +205,7 @@ class Database:
                 outcomes = [(piece.future, *_attempt(session, piece.work)) for piece in running]
                 session.commit()
         except BaseException as failure:  # whoever waits must hear of it, and the thread has to live on
-            reason = _unavailable(failure)
+            reason = unavailable(failure)
             outcomes = [(piece.future, None, reason) for piece in running]
 
         def settle() -> None:
@@ -179,14 +218,25 @@ class Database:
         return settle
 
 
+async def until_settled(future: "Future[Any]") -> None:
+    """Wait until a piece of work is done, and those who asked earlier were told. What it raises is theirs.
+
+    To be cancelled leaves the work as it is.
+    """
+    told = asyncio.wrap_future(future)
+    await asyncio.wait((told,))
+    if not told.cancelled():
+        told.exception()  # or asyncio complains that nobody has heard of it
+
+
 @contextmanager
 def migration_connection(url: str) -> Iterator[Connection]:
     """A connection in one exclusive transaction, for Alembic. Raises DatabaseUnavailable where there is none to have.
 
     Foreign keys are off: rebuilding a table means dropping the old one, which would take its dependent rows along.
     """
-    _make_folder(_file_of(url))
-    engine = _engine(url, begin="BEGIN IMMEDIATE", pragmas=("foreign_keys=OFF",), poolclass=NullPool)
+    make_folder(file_of(url))
+    engine = engine_of(url, begin=begin_with("BEGIN IMMEDIATE"), pragmas=("foreign_keys=OFF",), poolclass=NullPool)
     try:
         with engine.begin() as connection:
             yield connection
@@ -194,7 +244,7 @@ def migration_connection(url: str) -> Iterator[Connection]:
             if broken is not None:
                 raise DatabaseUnavailable(f"migrating would leave table {broken[0]} with rows that point nowhere")
     except DatabaseError as failure:
-        raise _unavailable(failure) from failure
+        raise unavailable(failure) from failure
     finally:
         engine.dispose()
 
@@ -208,65 +258,7 @@ def _attempt(session: Session, work: Callable[[Session], Any]) -> tuple[Any, Bas
         # On some errors (a full disk, say) SQLite rolls the whole transaction back, earlier pieces included.
         if not session.connection().connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
             raise
-        return None, _unavailable(failure) if isinstance(failure, OperationalError) else failure
+        return None, unavailable(failure) if isinstance(failure, OperationalError) else failure
     finally:
         session.expunge_all()  # the next piece must not meet this one's objects
     return result, None
-
-
-def _engine(url: str, *, begin: str, pragmas: Sequence[str], **options: Any) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": _BUSY_MILLISECONDS / 1000}, **options)
-
-    # Python's sqlite3 opens transactions late and never for DDL, which breaks savepoints: BEGIN is ours.
-    @event.listens_for(engine, "connect")
-    def _prepare(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
-        if connection.execute("PRAGMA page_count").fetchone() == (0,):
-            # Only a file that is new takes it, and only before anything else.
-            connection.execute("PRAGMA auto_vacuum=INCREMENTAL").close()
-        always = ("journal_mode=WAL", "synchronous=NORMAL", f"busy_timeout={_BUSY_MILLISECONDS}")
-        for pragma in (*always, *pragmas):
-            connection.execute(f"PRAGMA {pragma}").close()
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
-
-    return engine
-
-
-def _file_of(url: str) -> Path:
-    try:
-        parsed = make_url(url)
-    except ArgumentError as failure:
-        raise SettingsInvalid(
-            f"PACELINE_DATABASE_URL is not a URL: {url!r}; write sqlite:////path/to/file"
-        ) from failure
-    name = parsed.database or ""
-    if parsed.drivername not in ("sqlite", "sqlite+pysqlite") or name in ("", ":memory:") or name.startswith("file:"):
-        raise SettingsInvalid(
-            f"PACELINE_DATABASE_URL must name an SQLite file, like sqlite:////path/to/paceline.db; got "
-            f"{parsed.render_as_string()!r}"
-        )
-    return Path(name)
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as failure:
-        raise DatabaseUnavailable(f"the folder of the database cannot be made: {failure}") from failure
-
-
-def _unavailable(failure: BaseException) -> DatabaseUnavailable:
-    if isinstance(failure, DatabaseUnavailable):
-        return failure
-    said = str(getattr(failure, "orig", None) or failure)
-    advice = ""
-    if "locked" in said:
-        advice = ": another process holds it; stop that one, or name another file in PACELINE_DATABASE_URL"
-    elif "disk" in said:
-        advice = ": make room where its disk is full"
-    elif "not a database" in said:
-        advice = ": PACELINE_DATABASE_URL names a file that is not an SQLite database"
-    return DatabaseUnavailable(f"the database cannot be used ({said}){advice}")

@@ -56,13 +56,18 @@ from typing import Any, ClassVar
 
 
 class PacelineError(Exception):
-    """A named situation. `details` holds typed members for machine readers."""
+    """A named situation. `details` holds typed members for machine readers.
+
+    `recorded` is what is kept of it with a request, where the message quotes the client: whoever asks makes up as many
+    texts as he likes, and each would be kept.
+    """
 
     code: ClassVar[str] = "internal-error"
 
-    def __init__(self, message: str, **details: Any) -> None:
+    def __init__(self, message: str, *, recorded: str | None = None, **details: Any) -> None:
         super().__init__(message)
         self.message = message
+        self.recorded = message if recorded is None else recorded
         self.details: Mapping[str, Any] = details
 
 

@@ -35,6 +35,7 @@ from app.api.description import describe
 from app.api.entrance import Entrance
 from app.api.event_feed import EventFeed
 from app.database import Database
+from app.ending import end_of_waiting, write_the_rest
 from app.events import EventBus
 from app.findings import Finding
 from app.identifiers import TimeOrderedIds, id_text
@@ -47,6 +48,7 @@ from app.instances.output_feeds import OutputFeeds
 from app.instances.process import tether_words
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.instances.supervisor import Supervisor
+from app.instances.unwritten import file_of_lives
 from app.inventory.model_scan import ModelScan
 from app.launch.check import LaunchCheck
 from app.launch.circumstances import Circumstances
@@ -122,7 +124,7 @@ def create_app(settings: Settings) -> Application:
     )
     check = LaunchCheck(probe, dry_runs, circumstances)
     suggestions = LaunchSuggestions(check, probe, circumstances)
-    archive = InstanceArchive(database)
+    archive = InstanceArchive(database, file_of_lives(settings.data_dir / "instances.spill"))
     outputs = OutputFeeds()
     windows = windows_of(lambda: supervisor.roster, bus)
     supervisor = Supervisor(
@@ -151,10 +153,17 @@ def create_app(settings: Settings) -> Application:
     recorder = Recorder(database, spill=SpillFile(settings.data_dir / "telemetry.spill"))
     _subscribe(bus, recorder, relay, supervisor, inventory, outputs)
     series = series_of(
-        bus, catalog, probe, database, recorder, supervisor, inventory.sampler, relay, entrance.refusals.counts
+        *(bus, catalog, probe, database, recorder, supervisor, inventory.sampler, relay),
+        paused=windows.paused,
+        refused=entrance.refusals.counts,
+        queue_limit=settings.queue_limit,
     )
     event_feed.subscribe(bus)
-    hear_windows(bus, database)
+    hear_windows(bus, recorder.take)
+    window_hours = WindowHours(database, is_all_there=lambda: recorder.spilled_rows == 0)
+    retention = Retention(
+        database, days=settings.retention_days, bytes_most=settings.retention_bytes, labels=recorder.labels
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -171,16 +180,15 @@ def create_app(settings: Settings) -> Application:
                     checkup.run(),
                     windows.run(),
                     series.run(),
-                    WindowHours(database).run(),
-                    Retention(database, days=settings.retention_days, bytes_most=settings.retention_bytes).run(),
+                    archive.run(),
+                    window_hours.run(),
+                    retention.run(),
                     autostart(catalog, supervisor, bus.publish),
                 )
                 async with running(first_look(probe), *jobs):
                     yield
                     await supervisor.close(settings.drain_seconds)
-                await dry_runs.close()
-                upstreams.close()
-                await recorder.close()
+                await write_the_rest(dry_runs, upstreams, database, recorder, archive)
         finally:
             await asyncio.to_thread(database.close)
             shutil.rmtree(runtime_dir, ignore_errors=True)
@@ -216,12 +224,16 @@ def create_app(settings: Settings) -> Application:
         requests_api.router(database, RelayedRequests(relay)),
         keys_api.router(entrance.book, catalog.get),
         metrics_api.router(series.registry),
-        system_api.router(database, probe, files.problems, recorder.findings),
+        system_api.router(
+            database, probe, files.problems, *(each.findings for each in (recorder, window_hours, retention))
+        ),
         relayed_api.router(),
     ):
         app.include_router(router)
     describe(app)
-    return Application(entrance.before(app, relay), app, _end_of_waiting(event_feed, outputs, supervisor))
+    return Application(
+        entrance.before(app, relay), app, end_of_waiting(event_feed, outputs, supervisor, dry_runs, database)
+    )
 
 
 def _load(settings: Settings, database: Database, entrance: Entrance, catalog: ProfileCatalog) -> None:
@@ -241,19 +253,6 @@ def _teller(bus: EventBus) -> Callable[[Finding], None]:
         loop.call_soon_threadsafe(bus.publish, FindingRaised(None, "telemetry", finding))
 
     return tell
-
-
-def _end_of_waiting(event_feed: EventFeed, outputs: OutputFeeds, supervisor: Supervisor) -> Callable[[], None]:
-    """Streams that follow, and requests that wait for a profile, would keep the server from ending: it waits for its
-    connections.
-    """
-
-    def end() -> None:
-        supervisor.begin_closing()
-        event_feed.close()
-        outputs.close()
-
-    return end
 
 
 def _subscribe(

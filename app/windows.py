@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterable
 
-from app.database import Database
 from app.events import EventBus
 from app.instances.prepared import Prepared
 from app.instances.roster import Roster
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.instances.windows import AcceptanceWindowClosed, AcceptanceWindows
 from app.proxy.scrapes import EngineScraped
-from app.telemetry.windows import WindowRecorder
+from app.telemetry.windows import RecordedWindow, WindowRecorder
 
 
 def windows_of(roster: Callable[[], Roster], bus: EventBus) -> AcceptanceWindows:
@@ -24,6 +23,6 @@ def windows_of(roster: Callable[[], Roster], bus: EventBus) -> AcceptanceWindows
     return windows
 
 
-def hear_windows(bus: EventBus, database: Database) -> None:
-    """Have each window written."""
-    bus.subscribe(AcceptanceWindowClosed, WindowRecorder(database).on_window)
+def hear_windows(bus: EventBus, take: Callable[[RecordedWindow], None]) -> None:
+    """Have each window recorded."""
+    bus.subscribe(AcceptanceWindowClosed, WindowRecorder(take).on_window)

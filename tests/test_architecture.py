@@ -8,8 +8,9 @@ import pytest
 
 APP = Path(__file__).parent.parent / "app"
 ORDER = (
-    "errors near_names settings identifiers events feed findings data_folder database speculative profiles inventory "
-    "placement llama_server launch instances proxy telemetry metrics tuner access api web windows series parts main cli"
+    "errors near_names settings identifiers events feed findings data_folder line_file sqlite_file database "
+    "speculative profiles inventory placement llama_server launch instances proxy telemetry metrics tuner access api "
+    "web windows series parts ending main cli"
 ).split()
 FILES = sorted(path for path in APP.rglob("*.py") if path != APP / "__init__.py")
 IO_MODULES = {"asyncio", "httpx", "logging", "os", "pathlib", "socket", "subprocess", "threading", "time", "random"}

@@ -2,18 +2,22 @@
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlmodel import Session, select
 
 from app.database import Database
 from app.errors import DatabaseUnavailable, SettingsInvalid
 from app.profiles.tables import ProfileRevisionRow, ProfileRow
+from app.sqlite_file import unavailable
 
 DEADLINE_SECONDS = 10
 
@@ -177,6 +181,19 @@ def test_a_reader_keeps_its_snapshot_while_others_write(database: Database) -> N
     assert ids(database) == ["one"]
 
 
+def test_a_reader_that_fails_half_way_leaves_no_snapshot_behind(database: Database) -> None:
+    for name in ("one", "two", "three"):
+        database.submit(add(name)).result(DEADLINE_SECONDS)
+    with pytest.raises(LookupError) as kept, database.read() as session:
+        rows = iter(session.connection().exec_driver_sql("SELECT id FROM profile"))
+        next(rows)
+        raise LookupError
+    database.submit(add("four")).result(DEADLINE_SECONDS)
+    assert len(ids(database)) == 4, "the snapshot of whoever failed"
+    assert kept.value is not None
+    assert rows is not None
+
+
 def test_foreign_keys_are_enforced(database: Database) -> None:
     def orphan(session: Session) -> None:
         session.add(ProfileRevisionRow(profile_id="nobody", revision=1, document="{}", created_at_milliseconds=0))
@@ -185,9 +202,7 @@ def test_foreign_keys_are_enforced(database: Database) -> None:
         database.submit(orphan).result(DEADLINE_SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("pragma", "value"), [("journal_mode", "wal"), ("foreign_keys", 1), ("busy_timeout", 5000), ("synchronous", 1)]
-)
+@pytest.mark.parametrize(("pragma", "value"), [("journal_mode", "wal"), ("foreign_keys", 1), ("synchronous", 1)])
 def test_every_connection_is_set_up(database: Database, pragma: str, value: object) -> None:
     def ask(session: Session) -> object:
         return session.connection().execute(text(f"PRAGMA {pragma}")).scalar()
@@ -212,6 +227,62 @@ def test_close_writes_what_waits_and_then_refuses(database: Database, file: Path
     connection = sqlite3.connect(file)
     assert connection.execute("SELECT id FROM profile").fetchall() == [("patient",)]
     connection.close()
+
+
+def test_a_write_waits_for_another_program(database: Database, file: Path) -> None:
+    """Longer than SQLite waits in one turn."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        future = database.submit(add("patient"))
+        with pytest.raises(TimeoutError):
+            future.result(0.3)
+        other.execute("ROLLBACK")
+    assert future.result(DEADLINE_SECONDS) == "patient"
+
+
+@pytest.mark.parametrize("is_begun", [True, False], ids=["waits-already", "comes-later"])
+def test_who_hurries_waits_for_another_program_once_and_not_for_each_piece(
+    is_begun: bool, database: Database, file: Path
+) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        first = database.submit(add("waits"))
+        if is_begun:
+            with pytest.raises(TimeoutError):
+                first.result(0.05)
+        began = time.monotonic()
+        database.hurry(0.2)
+        for number in range(3):
+            with pytest.raises(DatabaseUnavailable, match="locked"):
+                database.submit(add(str(number))).result(DEADLINE_SECONDS)
+        with pytest.raises(DatabaseUnavailable, match="locked"):
+            first.result(0)
+        database.close()
+        assert 0.2 <= time.monotonic() - began < 1
+
+
+def test_a_damaged_file_is_said_with_a_way_out(file: Path) -> None:
+    database = Database(f"sqlite:///{file}", linger_seconds=0.01)
+    database.migrate()
+    database.start()
+    database.submit(add("one")).result(DEADLINE_SECONDS)
+    database.close()
+    with file.open("r+b") as damaged:
+        damaged.seek(4096)
+        damaged.write(b"\xff" * (file.stat().st_size - 4096))
+    database = Database(f"sqlite:///{file}", linger_seconds=0.01)
+    with pytest.raises(DatabaseUnavailable, match="its file is damaged"):
+        ids(database)
+    database.close()
+
+
+def test_what_is_wrong_with_a_statement_is_not_blamed_on_the_file(database: Database) -> None:
+    with pytest.raises(ProgrammingError), database.read() as session:
+        session.connection().exec_driver_sql("SELECT ?", ())
+
+
+def test_one_question_too_many_is_said() -> None:
+    assert "too many questions" in unavailable(NoConnection()).message
 
 
 def test_close_without_start_cancels_what_waits(file: Path) -> None:

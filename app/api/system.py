@@ -55,7 +55,7 @@ def router(
     database: Database,
     probe: EngineProbe,
     file_problems: Callable[[], Sequence[FileProblem]],
-    findings: Callable[[], Sequence[Finding]],
+    *findings: Callable[[], Sequence[Finding]],
 ) -> APIRouter:
     """Routes over the database, the engine probe, what is wrong with profile files, and with the service itself."""
     routes = APIRouter(tags=["system"])
@@ -79,7 +79,7 @@ def router(
                 FileProblemResource(file=found.file, line=found.line, message=found.message)
                 for found in file_problems()
             ],
-            findings=list(findings()),
+            findings=[each for found in findings for each in found()],
         )
 
     @routes.get("/version")

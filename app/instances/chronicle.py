@@ -8,7 +8,7 @@ from typing import Any
 
 from app.findings import Finding
 from app.instances.diagnosis import degradations_of
-from app.instances.evidence import Evidence, MeasuredPlacement
+from app.instances.evidence import Evidence, MeasuredPlacement, slots_of
 from app.instances.readiness import Readiness
 from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState
@@ -103,6 +103,7 @@ class Chronicle:
             load_seconds=self.load_seconds,
             load_progress=self.load_progress,
             leases=leases,
+            slots=slots_of(self.evidence()),
             memory={
                 "predicted": predicted_memory(launch.report),
                 "measured": self.measured.memory if self.measured else {},

@@ -1,4 +1,4 @@
-"""The recorder: every finished request becomes one row, at the cost of one list entry on the event loop."""
+"""The recorder: every finished request and every acceptance window becomes one row, at the cost of one list entry."""
 
 import asyncio
 import logging
@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 from sqlmodel import Session
 
-from app.database import Database
+from app.database import Database, until_settled
 from app.errors import DatabaseUnavailable
 from app.findings import Finding
-from app.proxy.observer import RequestFinished
-from app.telemetry.obstacles import not_recorded_yet, unrecorded
+from app.telemetry.obstacles import Obstacle, unrecorded
+from app.telemetry.recorded import Recorded, Rows
 from app.telemetry.replay import RETRY_SECONDS, Replay
-from app.telemetry.rows import RequestRows
 from app.telemetry.spill import SpillFile
 from app.telemetry.watch import Watch
 
@@ -27,7 +26,6 @@ _log = logging.getLogger(__name__)
 _WAITING_MOST = 200_000
 # A kill may cost what ended in the last 100 ms. The writer waits up to 50 for company, so this rarely comes to pass.
 LATE_SECONDS = 0.075
-_SLOW_SECONDS = 1.0
 _COPIED_AT_ONCE = 500
 # A database that is only slow finds so many in memory; more than that wait in the file alone.
 _COPIED_MOST = 20_000
@@ -37,13 +35,13 @@ _COPIED_MOST = 20_000
 class _Batch:
     """Events in a transaction; the first `copied` of them are in the spill file as well."""
 
-    events: list[RequestFinished] = field(default_factory=list)
+    events: list[Recorded] = field(default_factory=list)
     since: float = 0.0
     copied: int = 0
 
 
 class Recorder:
-    """Subscribes to RequestFinished and writes rows in bulk, on the writer thread of the database.
+    """Takes what ends, requests and windows, and writes rows in bulk on the writer thread of the database.
 
     Events wait in a list of its own; at most one piece of work is queued to take them, so a burst of thousands is one
     insert. What is not committed LATE_SECONDS after it was told is copied to the `spill` file, for the case of a kill.
@@ -56,10 +54,11 @@ class Recorder:
     ) -> None:
         self._database = database
         self._waiting_most = waiting_most
-        self._waiting: deque[RequestFinished] = deque()
+        self._waiting: deque[Recorded] = deque()
         self._asked = False
         self._asked_at = 0.0
-        self._rows = RequestRows()
+        self._rows = Rows()
+        self.labels = self._rows.labels  # for who deletes those that no row has
         # Who takes events from the list and puts them elsewhere holds this. The event loop, which adds, never does.
         self._moving = threading.Lock()
         self._in_flight: list[_Batch] = []
@@ -70,26 +69,24 @@ class Recorder:
         self._watch = Watch("telemetry-spill", self._look) if spill else None
         self._replay = Replay(database, self._rows, spill, self._wake) if spill else None
         self._retry_at = 0.0
-        self._slow_since: float | None = None
-        self._obstacle: str | None = None
-        self._tell: Callable[[Finding], None] = lambda _: None
+        self._obstacle = Obstacle(self._late_rows, spill.path if spill else None)
         # Two counters, because two threads count.
         self._refused_rows = 0
         self._failed_rows = 0
 
     @property
     def lost_rows(self) -> int:
-        """Requests whose row could not be written since the start."""
+        """Rows that could not be written since the start."""
         return self._refused_rows + self._failed_rows + (self._replay.lost_rows if self._replay else 0)
 
     @property
     def spilled_rows(self) -> int:
-        """Requests that wait in the spill file."""
+        """Rows that wait in the spill file."""
         return self._spill.rows if self._spill else 0
 
     @property
     def replayed_rows(self) -> int:
-        """Requests that came from the spill file into the database since the start."""
+        """Rows that came from the spill file into the database since the start."""
         return self._replay.replayed_rows if self._replay else 0
 
     def start(self, tell: Callable[[Finding], None] = lambda _: None) -> None:
@@ -98,17 +95,17 @@ class Recorder:
         """
         if self._spill is None or self._watch is None:
             return
-        self._tell = tell
+        self._obstacle.tell = tell
         try:
             self._spill.open()
         except OSError as failure:
             _log.error("no spill file can be used: %s", failure)
         self._has_orphans = bool(self._spill.rows)
         if self._spill.rows:
-            _log.info("%d requests of an earlier run wait in %s", self._spill.rows, self._spill.path)
+            _log.info("%d rows of an earlier run wait in %s", self._spill.rows, self._spill.path)
         self._watch.start()
 
-    def on_request_finished(self, event: RequestFinished) -> None:
+    def take(self, event: Recorded) -> None:
         """Take note; the row is on disk a moment later."""
         if len(self._waiting) >= self._waiting_most:
             self._refused_rows += 1
@@ -118,24 +115,24 @@ class Recorder:
         if not self._asked:
             self._ask(urgent=False)
 
+    on_request_finished = take
+
     async def flush(self) -> None:
         """Wait until everything told so far is committed or spilled, or counted as lost."""
         future = self._ask(urgent=True)
         if future is not None:
-            await asyncio.wait((asyncio.wrap_future(future),))
+            await until_settled(future)
 
     async def close(self) -> None:
         """Commit or spill what waits, and let go of the spill file. Nothing may be told afterwards."""
-        if self._obstacle is None:
+        if self._obstacle.finding is None:
             await self.flush()
         if self._watch is not None:
             await asyncio.to_thread(self._end_spilling)
 
     def findings(self) -> Sequence[Finding]:
-        """What keeps requests from being recorded, or has done so since the start."""
-        found = []
-        if (obstacle := self._obstacle) is not None:
-            found.append(not_recorded_yet(obstacle, self._late_rows(), self._spill.path if self._spill else None))
+        """What keeps rows from being recorded, or has done so since the start."""
+        found = [] if (present := self._obstacle.finding) is None else [present]
         if lost := self.lost_rows:
             found.append(unrecorded(lost))
         return found
@@ -153,7 +150,7 @@ class Recorder:
             if self._spill is None:  # else they wait, and go there in the end
                 self._refused_rows += len(self._waiting)
                 self._waiting.clear()
-                _log.error("requests go unrecorded: %s", failure)
+                _log.error("rows go unrecorded: %s", failure)
             return None
         future.add_done_callback(lambda done: self._settle(done, batch))
         self._wake()
@@ -183,9 +180,9 @@ class Recorder:
             twice = len(batch.events) - batch.copied - done.result()
             if twice > 0:
                 self._failed_rows += twice
-                _log.error("%d requests were recorded before", twice)
+                _log.error("%d rows were recorded before", twice)
             with self._moving:
-                self._slow_since = self._obstacle = None
+                self._obstacle.go()
                 self._tidy()
 
     def _fail(self, batch: _Batch, failure: BaseException) -> None:
@@ -202,18 +199,18 @@ class Recorder:
                 # No room in the file: they stay in memory, up to the bound.
                 self._waiting.extendleft(reversed(rest[count:]))
             self._spill.sync()
-            self._be_hindered(str(failure))
+            self._obstacle.come(str(failure))
             self._wake()
         elif batch.events:
             self._failed_rows += len(batch.events)
-            _log.error("%d requests were not recorded: %s", len(batch.events), failure, exc_info=failure)
+            _log.error("%d rows were not recorded: %s", len(batch.events), failure, exc_info=failure)
 
     def _wake(self) -> None:
         if self._watch is not None:
             self._watch.wake()
 
     def _look(self) -> float | None:
-        """On the thread of the watch: do what is due, and say when something may be due again."""
+        """On the thread of the watch: do what is due; when something may be due again."""
         now = time.monotonic()
         pauses = [self._copy_late(now)]
         if self._waiting and not self._asked and now >= self._retry_at:
@@ -223,6 +220,8 @@ class Recorder:
         if self._replay is not None:
             with self._moving:
                 self._has_orphans = self._has_orphans and self.spilled_rows > 0
+                if not (self._has_orphans or self._waiting or self._in_flight):
+                    self._obstacle.go()
             if self._has_orphans:
                 pauses.append(self._replay.go_on(now))
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -242,10 +241,9 @@ class Recorder:
                 self._leave_to_file()
             # What comes from now on is late so much later.
             self._asked_at = now
-            self._slow_since = self._slow_since or now
-            is_slow = now - self._slow_since > _SLOW_SECONDS
+            is_slow = self._obstacle.be_late(now)
         if is_slow:
-            self._be_hindered("the database takes long")
+            self._obstacle.come("the database takes long")
         return LATE_SECONDS
 
     def _copy_all(self) -> None:
@@ -282,16 +280,9 @@ class Recorder:
                 self._copy_all()
                 self._failed_rows += len(self._waiting) - self._copied
                 self._waiting.clear()
+                self._copied = 0
             self._spill.sync()
             self._spill.close()
 
     def _late_rows(self) -> int:
         return self.spilled_rows + len(self._waiting) - self._copied
-
-    def _be_hindered(self, reason: str) -> None:
-        is_new = self._obstacle is None
-        self._obstacle = reason
-        if is_new:
-            found = not_recorded_yet(reason, self._late_rows(), self._spill.path if self._spill else None)
-            _log.warning("%s", found.message)
-            self._tell(found)

@@ -1,4 +1,4 @@
-"""Spilled requests on their way into the database, in the order in which they ended."""
+"""What was spilled on its way into the database, in the order in which it was told."""
 
 import logging
 import time
@@ -7,8 +7,9 @@ from concurrent.futures import Future
 
 from app.database import Database
 from app.errors import DatabaseUnavailable
-from app.telemetry.rows import RequestRows
-from app.telemetry.spill import SpilledPart, SpillFile
+from app.line_file import FrontPart
+from app.telemetry.recorded import Recorded, Rows
+from app.telemetry.spill import SpillFile
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ class Replay:
     One thread asks, with `go_on`; `on_settled` is called on the writer thread of the database after each attempt.
     """
 
-    def __init__(self, database: Database, rows: RequestRows, spill: SpillFile, on_settled: Callable[[], None]) -> None:
+    def __init__(self, database: Database, rows: Rows, spill: SpillFile, on_settled: Callable[[], None]) -> None:
         self._database = database
         self._rows = rows
         self._spill = spill
@@ -48,36 +49,36 @@ class Replay:
         part = self._spill.front(1 if self._singly else _PART_ROWS)
         self._is_under_way = True
         try:
-            future = self._database.submit(lambda session: self._rows.insert(session, part.events))
+            future = self._database.submit(lambda session: self._rows.insert(session, part.values))
         except DatabaseUnavailable:  # closed: the next start goes on
             return None
         future.add_done_callback(lambda done: self._settle(done, part))
         return None
 
-    def _settle(self, done: "Future[int]", part: SpilledPart) -> None:
+    def _settle(self, done: "Future[int]", part: FrontPart[Recorded]) -> None:
         failure = None if done.cancelled() else done.exception()
         if failure is not None or done.cancelled():
             self._rows.forget()
         if isinstance(failure, DatabaseUnavailable) or done.cancelled():
             self.obstacle = str(failure)
             self._retry_at = time.monotonic() + RETRY_SECONDS
-        elif failure is not None and len(part.events) > 1:
-            self._singly = len(part.events)
+        elif failure is not None and len(part.values) > 1:
+            self._singly = len(part.values)
         else:
             self._singly = max(self._singly - 1, 0)
             self._finish(part, failure, 0 if failure is not None else done.result())
         self._is_under_way = False
         self._on_settled()
 
-    def _finish(self, part: SpilledPart, failure: BaseException | None, inserted_rows: int) -> None:
+    def _finish(self, part: FrontPart[Recorded], failure: BaseException | None, inserted_rows: int) -> None:
         self.obstacle = None
         self.replayed_rows += inserted_rows
         self.lost_rows += part.unreadable
         if failure is not None:
-            self.lost_rows += len(part.events)
-            _log.error("a spilled request cannot be recorded: %s", failure, exc_info=failure)
+            self.lost_rows += len(part.values)
+            _log.error("a spilled row cannot be recorded: %s", failure, exc_info=failure)
         self._spill.done(part)
         self._unsaid_rows += inserted_rows
         if self._unsaid_rows and not self._spill.rows:
-            _log.info("the database has taken %d requests from the spill file", self._unsaid_rows)
+            _log.info("the database has taken %d rows from the spill file", self._unsaid_rows)
             self._unsaid_rows = 0

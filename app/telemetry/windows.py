@@ -1,65 +1,65 @@
-"""Acceptance windows, written into the database as they close."""
+"""Acceptance windows as they are recorded."""
 
-import logging
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 
 import msgspec
+from sqlalchemy.dialects.sqlite import insert
 from sqlmodel import Session
 
-from app.database import Database
-from app.errors import DatabaseUnavailable
 from app.identifiers import TimeOrderedIds
 from app.instances.windows import AcceptanceWindowClosed
 from app.telemetry.interning import Contexts
 from app.telemetry.tables import AcceptanceWindowRow
 
-_log = logging.getLogger(__name__)
+
+class RecordedWindow(msgspec.Struct, frozen=True, tag_field="kind", tag="window"):
+    """A window and the id of its row, by which it is known however often it is written.
+
+    The tag is for the spill file.
+    """
+
+    identifier: int
+    window: AcceptanceWindowClosed
 
 
 class WindowRecorder:
-    """Subscribes to AcceptanceWindowClosed and writes a row of each; there are few, so each is a piece of its own."""
+    """Subscribes to AcceptanceWindowClosed, gives each window its id, and has `take` record it."""
 
-    def __init__(self, database: Database, ids: TimeOrderedIds | None = None) -> None:
-        self._database = database
+    def __init__(self, take: Callable[[RecordedWindow], None], ids: TimeOrderedIds | None = None) -> None:
+        self._take = take
         self._ids = ids or TimeOrderedIds()
 
     def on_window(self, event: AcceptanceWindowClosed) -> None:
-        """Take note; the row is on disk a moment later. Never raises."""
-        identifier = self._ids.next()
-        try:
-            written = self._database.submit(lambda session: _write(session, identifier, event), urgent=False)
-        except DatabaseUnavailable as failure:
-            _log.error("an acceptance window goes unrecorded: %s", failure)
-            return
-        written.add_done_callback(_settle)
+        """Take note."""
+        self._take(RecordedWindow(self._ids.next(), event))
 
 
-def _write(session: Session, identifier: int, event: AcceptanceWindowClosed) -> None:
-    counts = event.counts
-    session.add(
-        AcceptanceWindowRow(
-            id=identifier,
-            # Looked up each time: there is one window where there are hundreds of requests.
-            context_id=Contexts().number(session, event.context),
-            instance_id=event.instance_id,
-            started_at_milliseconds=event.started_at_milliseconds,
-            ended_at_milliseconds=event.ended_at_milliseconds,
-            drafts=counts.drafts,
-            draft_tokens=counts.draft_tokens,
-            accepted_tokens=counts.accepted_tokens,
-            accepted_by_position=_as_json(counts.accepted_by_position),
-            generated_tokens=counts.generated_tokens,
-            generation_us=counts.generation_us,
-            rounded_to=counts.rounded_to,
-        )
-    )
+def insert_windows(session: Session, windows: Sequence[RecordedWindow]) -> int:
+    """Insert a row for each window that has none; how many had none."""
+    # Looked up each time: there is one window where there are hundreds of requests.
+    contexts = Contexts()
+    statement = insert(AcceptanceWindowRow).on_conflict_do_nothing()
+    connection = session.connection()
+    inserted = 0
+    for each in windows:
+        window, counts = each.window, each.window.counts
+        values = {
+            "id": each.identifier,
+            "context_id": contexts.number(session, window.context),
+            "instance_id": window.instance_id,
+            "started_at_milliseconds": window.started_at_milliseconds,
+            "ended_at_milliseconds": window.ended_at_milliseconds,
+            "drafts": counts.drafts,
+            "draft_tokens": counts.draft_tokens,
+            "accepted_tokens": counts.accepted_tokens,
+            "accepted_by_position": _as_json(counts.accepted_by_position),
+            "generated_tokens": counts.generated_tokens,
+            "generation_us": counts.generation_us,
+            "rounded_to": counts.rounded_to,
+        }
+        inserted += connection.execute(statement, values).rowcount
+    return inserted
 
 
 def _as_json(counts: Sequence[int] | None) -> str | None:
     return None if counts is None else msgspec.json.encode(counts).decode()
-
-
-def _settle(written: "Future[None]") -> None:
-    if not written.cancelled() and (failure := written.exception()) is not None:
-        _log.error("an acceptance window was not recorded: %s", failure, exc_info=failure)

@@ -4,27 +4,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from fakes.instance_records import RECORD
 
 from app.database import Database
 from app.instances.archive import InstanceArchive
-from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState
-
-RECORD = InstanceRecord(
-    id=7,
-    profile_id="p",
-    revision=2,
-    state=InstanceState.READY,
-    engine_build="b1",
-    argv=["llama-server", "--x"],
-    created_at=datetime(2026, 11, 29, 12, 0, 0, 123456, UTC),
-    ready_at=datetime(2026, 11, 29, 12, 0, 5, tzinfo=UTC),
-    speculation={"asked": True, "active": True, "method": "draft", "draft_tokens_max": 3},
-    degradations=["context-smaller-than-asked"],
-    pid=4242,
-    load_seconds=4.876544,
-    leases=1,
-)
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ from sqlalchemy import text
 from telemetry.window_rows import settled, told, written
 
 from app.database import Database
-from app.identifiers import TimeOrderedIds
 from app.telemetry.engine_acceptance import EngineAcceptance
 from app.telemetry.recorder import Recorder
-from app.telemetry.windows import WindowRecorder
+from app.telemetry.windows import RecordedWindow, WindowRecorder
 
 OTHER = replace(CONTEXT, profile_id="other", method="mtp", revision=1)
 START = datetime.fromtimestamp(START_SECONDS, UTC)
@@ -97,24 +96,17 @@ def test_what_windows_cannot_tell_they_do_not(database: Database, group_by: tupl
 
 def test_a_closed_database_costs_nobody_anything(database: Database) -> None:
     database.close()
-    WindowRecorder(database).on_window(window())
+    recorder = Recorder(database)
+    WindowRecorder(recorder.take).on_window(window())
+    assert recorder.lost_rows == 1
 
 
-def test_a_row_that_cannot_be_written_is_logged(database: Database, caplog: pytest.LogCaptureFixture) -> None:
-    ids = TimeOrderedIds(clock=lambda: 1.0)
-    one = ids.next()
+def test_a_window_that_is_told_twice_counts_once(
+    database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(2):
-        WindowRecorder(database, _Same(one)).on_window(window())
-    settled(database)
-    assert "was not recorded" in caplog.text
+        recorder.take(RecordedWindow(7, window()))
+        settled(database)
+    assert "rows were recorded before" in caplog.text
+    assert recorder.lost_rows == 1
     assert told(database)[()].drafts == 10
-
-
-class _Same(TimeOrderedIds):
-    """Gives one id again and again."""
-
-    def __init__(self, identifier: int) -> None:
-        self._identifier = identifier
-
-    def next(self) -> int:
-        return self._identifier

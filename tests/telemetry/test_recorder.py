@@ -59,6 +59,7 @@ async def test_a_row_holds_what_was_told(recorder: Recorder, database: Database)
         "finish_reason_label": row.finish_reason_label,
         "client_label": None,
         "client_request_id": "from-the-client",
+        "client_request_key": "fromclient",
     }
     assert labels[row.requested_model_label] == "gemma"
     assert labels[row.route_reason_label] == "id"
@@ -178,7 +179,7 @@ async def test_a_request_told_twice_costs_no_other(
     await recorder.flush()
     assert len(rows(database)) == 3
     assert recorder.lost_rows == 1
-    assert "1 requests were recorded before" in caplog.text
+    assert "1 rows were recorded before" in caplog.text
 
 
 async def test_a_failing_insert_is_counted_and_forgotten(
@@ -191,7 +192,7 @@ async def test_a_failing_insert_is_counted_and_forgotten(
         recorder.on_request_finished(finished(1))
         await recorder.flush()
     assert recorder.lost_rows == 2
-    assert "2 requests were not recorded" in caplog.text
+    assert "2 rows were not recorded" in caplog.text
     await database.write(lambda session: session.execute(text("ALTER TABLE elsewhere RENAME TO request")) and None)
     recorder.on_request_finished(finished(2, requested_model="other", context=PLAIN_CONTEXT))
     recorder.on_request_finished(finished(3))

@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.acceptance_windows import window
 from fakes.finished_requests import UNDRAFTED, finished, rejected
 
+from app.llama_server.timings import EMPTY
 from app.proxy.observer import RequestFinished
+from app.telemetry.recorded import Recorded
 from app.telemetry.spill import SpillFile
+from app.telemetry.windows import RecordedWindow
 
-EVENTS = [
+EVENTS: list[Recorded] = [
     finished(0, client_request_id="mine", category="code", client="key"),
     finished(1, report=UNDRAFTED, time_to_first_token_us=None),
     rejected(2, status_code=None),
@@ -28,11 +32,11 @@ def file(tmp_path: Path) -> Iterator[SpillFile]:
     file.close()
 
 
-def all_of(file: SpillFile, most: int = 1000) -> list[RequestFinished]:
-    found: list[RequestFinished] = []
+def all_of(file: SpillFile, most: int = 1000) -> list[Recorded]:
+    found: list[Recorded] = []
     while file.rows:
         part = file.front(most)
-        found += part.events
+        found += part.values
         file.done(part)
     return found
 
@@ -44,6 +48,36 @@ def test_what_is_written_comes_back_in_order(file: SpillFile, most: int) -> None
     assert file.rows == 3
     assert all_of(file, most) == EVENTS
     assert file.rows == 0
+
+
+def test_windows_come_back_among_requests(file: SpillFile) -> None:
+    told = [
+        RecordedWindow(5, window()),
+        finished(0),
+        RecordedWindow(6, window(1, drafts=None, accepted_by_position=None, generated_tokens=None, rounded_to=100)),
+    ]
+    assert file.append(told) == 3
+    assert file.all() == told
+    assert all_of(file) == told
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """Whose lines are requests, without a tag and with fewer members."""
+    path = tmp_path / "spill"
+    path.write_bytes(EARLIER_LINE + b"\0")
+    file = SpillFile(path)
+    file.open()
+    (event,) = all_of(file)
+    assert event == finished(0, request_id=42, context=None, instance_id=None, profile_id="p", report=EMPTY)
+    file.close()
+
+
+EARLIER_LINE = (
+    b'{"request_id":42,"client_request_id":null,"instance_id":null,"context":null,"profile_id":"p",'
+    b'"requested_model":"gemma","route_reason":"id","endpoint":"chat_completions","stream":true,"outcome":"completed",'
+    b'"status_code":200,"error":null,"queue_us":1500,"time_to_first_token_us":250000,"duration_us":2000000,"report":{}}'
+    b"\n"
+)
 
 
 def test_it_is_there_after_the_process(file: SpillFile) -> None:
@@ -94,7 +128,7 @@ def test_a_line_that_is_none_costs_no_other(file: SpillFile) -> None:
     later = SpillFile(file.path)
     later.open()
     part = later.front(10)
-    assert (list(part.events), part.unreadable) == ([EVENTS[0], EVENTS[2]], 1)
+    assert (list(part.values), part.unreadable) == ([EVENTS[0], EVENTS[2]], 1)
     later.done(part)
     assert later.rows == 0
     later.close()
@@ -116,6 +150,7 @@ def test_the_bound_holds_and_the_first_ones_are_kept(tmp_path: Path) -> None:
 def test_half_a_pair_of_surrogates_is_kept_as_it_can_be(file: SpillFile) -> None:
     file.append([finished(0, requested_model="half \ud800 pair", error="plain")])
     (event,) = all_of(file)
+    assert isinstance(event, RequestFinished)
     assert (event.requested_model, event.error) == ("half ? pair", "plain")
 
 

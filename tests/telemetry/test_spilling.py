@@ -1,10 +1,7 @@
 """A database that takes no writes: no request is lost, and each is there once when it does."""
 
 import asyncio
-import json
-import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -16,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fakes.finished_requests import PLAIN_CONTEXT, finished
+from fixtures.small_disk import may_mount, run_on_small_disk
 from service import eventually
 from sqlmodel import Session, col, select
 
@@ -126,7 +124,7 @@ async def test_an_obstacle_is_told_once_and_a_closing_service_does_not_wait_for_
     lock.execute("ROLLBACK")
     left = SpillFile(spill_path)
     left.open()
-    assert left.front(10).events == [finished(0), finished(1)]
+    assert left.front(10).values == [finished(0), finished(1)]
     left.close()
 
 
@@ -271,11 +269,13 @@ def test_a_kill_costs_at_most_what_ended_in_the_last_tenth_of_a_second(
 FULL_DISK = """
 import asyncio, json, sys
 from pathlib import Path
+from fakes.acceptance_windows import window
 from fakes.finished_requests import finished
 from service import eventually
 from app.database import Database
 from app.telemetry.recorder import Recorder
 from app.telemetry.spill import SpillFile
+from app.telemetry.windows import RecordedWindow
 
 folder = Path(sys.argv[1])
 database = Database(f"sqlite:///{folder / 'paceline.db'}", linger_seconds=0.01)
@@ -294,14 +294,18 @@ async def main():
     for number in range(500):
         recorder.on_request_finished(finished(number, client_request_id="x" * 200))
         if number % 100 == 99:
+            recorder.take(RecordedWindow(number, window()))
             await recorder.flush()
     spilled = recorder.spilled_rows
     found = [(each.rule, each.message) for each in recorder.findings()]
     filler.truncate(0)
     eventually(lambda: recorder.spilled_rows == 0 or None)
+    # No request has to end for it.
+    eventually(lambda: recorder.findings() == [] or None)
     await recorder.close()
     with database.read() as session:
-        rows = session.connection().exec_driver_sql("SELECT count(*) FROM request").scalar()
+        count = "SELECT (SELECT count(*) FROM request), (SELECT count(*) FROM acceptance_window)"
+        rows = list(session.connection().exec_driver_sql(count).one())
     print(json.dumps({"spilled": spilled, "rows": rows, "lost": recorder.lost_rows, "found": found}))
 
 asyncio.run(main())
@@ -310,20 +314,11 @@ database.close()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root may mount a small file system")
+@may_mount
 def test_a_full_disk_loses_no_row(tmp_path: Path) -> None:
-    """Earns its name, on a file system of two megabytes that only the child sees, full to its last page."""
-    mounted = f'mount -t tmpfs -o size=2m none {tmp_path} && exec {sys.executable} -c "$1" {tmp_path}'
-    ran = subprocess.run(
-        [shutil.which("unshare") or "", "-m", "sh", "-c", mounted, "sh", FULL_DISK],
-        env={"PYTHONPATH": ":".join(sys.path), "PATH": os.environ["PATH"]},
-        capture_output=True, text=True, timeout=DEADLINE_SECONDS * 2, check=False,
-    )  # fmt: skip
-    if "permission denied" in ran.stderr or "not permitted" in ran.stderr:
-        pytest.skip("this container may not mount")
-    assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout.splitlines()[-1])
-    assert (said["rows"], said["lost"]) == (500, 0), ran.stderr
+    """Earns its name, on a file system of two megabytes, full to its last page."""
+    said, log = run_on_small_disk(FULL_DISK, tmp_path)
+    assert (said["rows"], said["lost"]) == ([500, 5], 0), log
     assert said["spilled"] > 0
     assert [rule for rule, _ in said["found"]] == ["requests-not-recorded-yet"]
     assert "full" in said["found"][0][1]

@@ -9,14 +9,16 @@ from app.identifiers import TimeOrderedIds
 from app.instances.windows import AcceptanceWindowClosed
 from app.telemetry.engine_acceptance import EngineAcceptance, engine_acceptance
 from app.telemetry.queries import RequestFilters
+from app.telemetry.recorder import Recorder
 from app.telemetry.windows import WindowRecorder
 
 
 def written(database: Database, windows: Iterable[AcceptanceWindowClosed]) -> None:
     """Each at the moment at which it ended."""
+    recorder = Recorder(database)
     for each in windows:
         ids = TimeOrderedIds(clock=lambda: each.ended_at_milliseconds / 1000)  # noqa: B023 - used at once
-        WindowRecorder(database, ids).on_window(each)
+        WindowRecorder(recorder.take, ids).on_window(each)
     settled(database)
 
 
