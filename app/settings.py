@@ -30,7 +30,12 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="PACELINE_", env_file=".env", env_ignore_empty=True, frozen=True, extra="ignore"
+        env_prefix="PACELINE_",
+        env_file=".env",
+        env_ignore_empty=True,
+        frozen=True,
+        extra="ignore",
+        allow_inf_nan=False,  # no number of seconds, and no count
     )
 
     host: str = Field("127.0.0.1", description="address to listen on")

@@ -94,3 +94,15 @@ def test_the_runtime_folder_is_short_and_private(tmp_path: Path) -> None:
     assert given.stat().st_mode & 0o777 == 0o700
     # The folder that was given stays as it was: it may be shared.
     assert given.parent.stat().st_mode & 0o777 == 0o755
+
+
+NUMBERS = [name for name, field in Settings.model_fields.items() if field.annotation in (int, float)]
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e999"])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_number_is_finite(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    variable = f"PACELINE_{name.upper()}"
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsInvalid, match=variable):
+        load_settings()

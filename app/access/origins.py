@@ -64,9 +64,10 @@ class OriginGuard:
         name = _host_of(authority)
         if name == server_host or name in self.trusted_hosts or _is_local(name):
             return
+        why = "is not this machine and no key is configured: configure a key, or name it in PACELINE_TRUSTED_HOSTS"
         raise AccessDenied(
-            f"{header} {authority!r} is not this machine and no key is configured: configure a key, or name the host "
-            "in PACELINE_TRUSTED_HOSTS",
+            f"{header} {authority!r} {why}",
+            recorded=f"{header} {why}",
             status=403,
             reason=Refusal.FOREIGN_ORIGIN.value,
         )

@@ -95,7 +95,8 @@ def choose_auto(wanted: Wanted, candidates: Sequence[Candidate]) -> Choice:
     able = [each for each in candidates if _lacks(wanted, each) is None]
     if not able:
         reasons = "; ".join(f"{each.profile_id}: {_lacks(wanted, each)}" for each in candidates) or "there are none"
-        raise NoProfileFits(f'no profile can take this request for "auto": {reasons}')
+        message = f'no profile can take this request for "auto": {reasons}'
+        raise NoProfileFits(message, recorded=message.replace(f" for about {wanted.tokens}", ""))
     loaded = [each for each in able if each.is_ready]
     best = max(
         loaded or able, key=lambda each: (estimated_rate(wanted.category, each) or 0.0, _reversed(each.profile_id))

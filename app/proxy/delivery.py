@@ -183,7 +183,7 @@ class Delivery:
 
     async def fail(self, error: PacelineError) -> None:
         """Tell the client of the error, as well as can be done by now. Raises AnswerCut where nothing can be told."""
-        self.error = error.message
+        self.error = error.recorded
         if isinstance(error, RequestCancelled):
             self.outcome = Outcome.CANCELLED
         elif isinstance(error, UpstreamFailed):

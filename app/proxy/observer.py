@@ -21,7 +21,7 @@ from app.proxy.sse import OutputWatch, ends_between_events, first_event, last_ev
 # The finish reason, the usage, the timings and the end mark stand in the last few events; those of several choices
 # are counted in.
 _LAST_EVENTS = 16
-_MOST_MODEL_CHARACTERS = 256
+_MOST_MODEL_CHARACTERS = 128
 _MOST_ERROR_CHARACTERS = 500
 
 
@@ -40,9 +40,10 @@ class RequestFinished(msgspec.Struct, Event, frozen=True, gc=False):
     """A request has ended, however it did; told exactly once for each.
 
     `status_code` is what the client was sent, None where nothing was; `client` the name of its key, `category` a
-    word of `categories.py`, None where an endpoint has none. `queue_us` is the wait from the arrival to the sending
-    upstream, or to the end where nothing was sent; `time_to_first_token_us` is from the arrival to the first output
-    event of the engine's stream: where it answers in one piece it is not known. No text of prompt or answer is in here.
+    word of `categories.py`, None where an endpoint has none. `requested_model` is cut, and `error` quotes no client.
+    `queue_us` is the wait from the arrival to the sending upstream, or to the end where nothing was sent;
+    `time_to_first_token_us` is from the arrival to the first output event of the engine's stream: where it answers in
+    one piece it is not known. No text of prompt or answer is in here.
     """
 
     request_id: int

@@ -1,5 +1,6 @@
 """The body of a request, read as far as somebody asks, and each part of it once. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -19,6 +20,9 @@ class Turn(msgspec.Struct):
     role: str | None = None
     content: msgspec.Raw = msgspec.Raw(b"null")
 
+
+# Where in its body a client went wrong.
+_PLACE = re.compile(r" \(byte \d+\)| in position \d+(-\d+)?")
 
 _members_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _turns_decoder = msgspec.json.Decoder(list[Turn])
@@ -46,7 +50,7 @@ class RequestBody:
             except msgspec.ValidationError as error:
                 raise BodyInvalid(f"the body is not what this endpoint takes: {error}") from None
             except UNREADABLE as error:
-                raise BodyInvalid(f"the body is not a JSON object: {error}") from None
+                raise _no_object(error) from None
         return self._members
 
     def member(self, name: str, decoder: msgspec.json.Decoder[T | None]) -> T | None:
@@ -59,7 +63,7 @@ class RequestBody:
         except msgspec.ValidationError as error:
             raise BodyInvalid(f"the body is not what this endpoint takes: {error} - at `$.{name}`") from None
         except UNREADABLE as error:
-            raise BodyInvalid(f"the body is not a JSON object: {error} - at `$.{name}`") from None
+            raise _no_object(error, f" - at `$.{name}`") from None
 
     @property
     def turns(self) -> Sequence[Turn] | None:
@@ -68,6 +72,11 @@ class RequestBody:
             raw = self.members.get("messages") or self.members.get("input")
             self._turns = (None if raw is None else _turns(raw),)
         return self._turns[0]
+
+
+def _no_object(error: Exception, where: str = "") -> BodyInvalid:
+    message = f"the body is not a JSON object: {error}{where}"
+    return BodyInvalid(message, recorded=_PLACE.sub("", message))
 
 
 def _turns(raw: msgspec.Raw) -> Sequence[Turn] | None:

@@ -18,7 +18,10 @@ def choose_profile(model: str | None, names: Mapping[str, str], caller: Caller =
     if model:
         profile_id = names.get(model)
         if profile_id is None:
-            raise ModelUnknown(f"no profile answers to {_quoted(model)}; {_known(permitted)}")
+            raise ModelUnknown(
+                f"no profile answers to {_quoted(model)}; {_known(permitted)}",
+                recorded="no profile answers to that name",
+            )
         if not caller.may_use(profile_id):
             theirs = ", ".join(sorted(caller.profiles or ()))
             raise AccessDenied(f"the key {caller.name!r} may use {theirs} only, not {profile_id!r}", status=403)
@@ -27,7 +30,8 @@ def choose_profile(model: str | None, names: Mapping[str, str], caller: Caller =
     profile_ids = set(names.values())
     if len(profile_ids) == 1:
         return profile_ids.pop()
-    raise ModelNotNamed(f'name a profile in "model" or in ?model=; {_known(names)}')
+    message = 'name a profile in "model" or in ?model='
+    raise ModelNotNamed(f"{message}; {_known(names)}", recorded=message)
 
 
 def permitted_names(names: Mapping[str, str], caller: Caller) -> Mapping[str, str]:

@@ -4,10 +4,10 @@ Only the writer thread uses these, inside its transactions. Numbers are remember
 whoever learns of a rollback must `forget` them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlmodel import Session, col
 
@@ -21,10 +21,13 @@ _IN_MOST = 500
 
 
 class Labels:
-    """Numbers of texts."""
+    """Numbers of texts. Rows of requests get theirs here and nowhere else, so what is not given and not in a row can
+    go (app/telemetry/unused_labels.py).
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
+        self._given: set[int] | None = None
 
     def forget(self) -> None:
         """Look everything up again."""
@@ -35,8 +38,31 @@ class Labels:
         wanted = set(texts)
         found = {text: self._numbers[text] for text in wanted if text in self._numbers}
         missing = sorted(wanted - found.keys())
-        if not missing:
-            return found
+        if missing:
+            found.update(self._looked_up(session, missing))
+        if (given := self._given) is not None:
+            given.update(found.values())
+        return found
+
+    def note_given(self) -> None:
+        """From now on note which numbers are given; on the writer thread, before it is read what rows point at."""
+        self._given = set()
+
+    def note_no_more(self) -> None:
+        """Nothing will be deleted now."""
+        self._given = None
+
+    def delete(self, session: Session, numbers: Sequence[int]) -> int:
+        """Delete those of the numbers that were not given meanwhile; how many there were."""
+        if (given := self._given) is None:
+            return 0
+        # Remembered ones must not be given again; that the transaction may fail does no harm.
+        self.forget()
+        gone = [number for number in numbers if number not in given]
+        return session.connection().execute(delete(LabelRow).where(col(LabelRow.id).in_(gone))).rowcount
+
+    def _looked_up(self, session: Session, missing: Sequence[str]) -> Mapping[str, int]:
+        found: dict[str, int] = {}
         connection = session.connection()
         connection.execute(insert(LabelRow).on_conflict_do_nothing(), [{"text": text} for text in missing])
         if len(self._numbers) + len(missing) > _REMEMBERED_MOST:

@@ -1,33 +1,38 @@
 """How long rows of requests are kept: so many days, and so many bytes; what they add up to stays in the roll-ups.
 
+With them go the texts that no row has any more, and lives of instances that ended before the oldest of them.
+
 All in small pieces, on the writer thread between the pieces of others, with pauses: a stream does not notice.
 """
 
 import asyncio
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from sqlalchemy import func, select
-from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col
 
 from app.database import Database
 from app.errors import DatabaseUnavailable
+from app.findings import Finding
 from app.identifiers import IDS_PER_HOUR
+from app.instances.old_lives import delete_old_lives
+from app.telemetry.hourly import Hourly
+from app.telemetry.interning import Labels
 from app.telemetry.rollup import HOURS_PER_DAY, Rollup, rollup_state, set_state
 from app.telemetry.tables import RequestRow
+from app.telemetry.unused_labels import UnusedLabels
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-# What ends within a minute of its hour need not be added later.
-_AFTER_THE_HOUR_SECONDS = 60
-_RETRY_SECONDS = 60
 _PIECE_ROWS = 250
+_PIECE_LIVES = 50
 _PIECE_PAGES = 64
 _PAUSE_SECONDS = 0.005
 # Free pages are used again, so only a part that is out of proportion is given back.
@@ -47,12 +52,18 @@ class _Stopped(Exception):
 class Retention:
     """Rolls up and deletes rows of `database`, every hour. 0 days and 0 bytes are no limit.
 
-    `bytes_most` counts all that is in the file, and only rows of whole hours that are rolled up can go. `clock` answers
-    seconds since 1970.
+    `bytes_most` counts all that is in the file, and only rows of whole hours that are rolled up can go. `labels` is
+    what gives rows their labels; without it all labels stay. `clock` answers seconds since 1970.
     """
 
     def __init__(
-        self, database: Database, *, days: float, bytes_most: int, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        *,
+        days: float,
+        bytes_most: int,
+        labels: Labels | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
         self._days = days
@@ -60,62 +71,104 @@ class Retention:
         self._clock = clock
         self._is_stopped = threading.Event()
         self._rollup = Rollup(database, self._pause)
+        self._unused = None if labels is None else UnusedLabels(database, labels, self._pause)
+        self._hourly = Hourly(
+            "rolling up recorded requests and deleting old ones", lambda: asyncio.to_thread(self.keep_up), clock=clock
+        )
 
     async def run(self) -> None:
         """Until cancelled: now, and after every hour."""
         try:
-            while True:
-                pause_seconds = 3600 - self._clock() % 3600 + _AFTER_THE_HOUR_SECONDS
-                try:
-                    await asyncio.to_thread(self.keep_up)
-                except (DatabaseUnavailable, SQLAlchemyError) as failure:
-                    _log.warning("recorded requests are not rolled up now: %s", failure)
-                    pause_seconds = _RETRY_SECONDS
-                await asyncio.sleep(pause_seconds)
+            await self._hourly.run()
         finally:
             # A thread cannot be cancelled.
             self._is_stopped.set()
 
-    def keep_up(self) -> None:
-        """Once: roll up, delete, and give space back. Raises DatabaseUnavailable. Takes a thread of its own."""
-        hour = int(self._clock()) // 3600
-        try:
-            self._rollup.roll(hour)
-            if self._days:
-                self._delete_before(hour - round(self._days * HOURS_PER_DAY))
-            if self._bytes_most:
-                self._shrink()
-            self._give_back()
-        except _Stopped:
-            pass
+    def findings(self) -> Sequence[Finding]:
+        """That it failed, until it succeeds."""
+        return self._hourly.findings()
 
-    def _shrink(self) -> None:
-        while self._used_bytes() > self._bytes_most:
-            with self._database.read() as session:
-                oldest = session.execute(select(func.min(col(RequestRow.id)))).scalar()
-                rolled_hour = rollup_state(session).rolled_hour
-            if oldest is None or oldest // IDS_PER_HOUR >= rolled_hour:
+    def keep_up(self) -> None:
+        """Once: roll up, delete, and give space back. Takes a thread of its own.
+
+        Raises DatabaseUnavailable at once, and whatever else is in the way when all that it leaves is done.
+        """
+        hour = int(self._clock()) // 3600
+        failure: Exception | None = None
+        for step in (self._roll, self._delete_old, self._shrink, self._give_back):
+            try:
+                step(hour)
+            except _Stopped:
+                return
+            except DatabaseUnavailable:
+                raise
+            except Exception as raised:
+                failure = failure or raised
+        if failure is not None:
+            raise failure
+
+    def _roll(self, hour: int) -> None:
+        self._rollup.roll(hour)
+
+    def _delete_old(self, hour: int) -> None:
+        oldest_hour = max(hour - math.ceil(self._days * HOURS_PER_DAY), 0) if self._days else 0
+        self._delete_before(oldest_hour)
+        self._delete_labels()
+        self._delete_lives(oldest_hour)
+
+    def _shrink(self, _: int) -> None:
+        while self._bytes_most and self._used_bytes() > self._bytes_most:
+            if self._delete_labels():
+                continue
+            if self._delete_oldest_hour():
+                self._delete_lives(0)
+            elif not self._delete_labels(at_last=True):
                 _log.warning("the database has more than PACELINE_RETENTION_BYTES, and nothing in it can go")
                 return
-            self._delete_before(oldest // IDS_PER_HOUR + 1)
 
-    def _delete_before(self, hour: int) -> None:
-        """Delete the rows of earlier hours, as far as they are rolled up."""
+    def _delete_oldest_hour(self) -> int:
+        """Delete the rows of the oldest hour that has any, if it is rolled up; how many there were."""
+        with self._database.read() as session:
+            oldest = session.execute(select(func.min(col(RequestRow.id)))).scalar()
+            rolled_hour = rollup_state(session).rolled_hour
+        return 0 if oldest is None else self._delete_before(min(oldest // IDS_PER_HOUR + 1, rolled_hour))
+
+    def _delete_labels(self, *, at_last: bool = False) -> bool:
+        """Delete those that no row has, where it is worth looking for them; whether it was."""
+        if self._unused is None or not self._unused.is_due(at_last=at_last):
+            return False
+        self._unused.delete()
+        return True
+
+    def _delete_before(self, hour: int) -> int:
+        """Delete the rows of earlier hours, as far as they are rolled up; how many there were."""
         with self._database.read() as session:
             state = rollup_state(session)
             oldest = session.execute(select(func.min(col(RequestRow.id)))).scalar()
         hour = min(hour, state.rolled_hour)
         if oldest is None or oldest // IDS_PER_HOUR >= hour:
-            return
+            return 0
         # First of all nobody may count on them.
         self._write(lambda session: set_state(session, kept_hour=max(hour, state.kept_hour)))
         total = 0
         while count := self._write(lambda session: _delete(session, hour * IDS_PER_HOUR)):
             total += count
+            if self._unused is not None:
+                self._unused.rows_went(count)
             self._pause(_PAUSE_SECONDS)
         _log.info("%d requests are kept as roll-ups only", total)
+        return total
 
-    def _give_back(self) -> None:
+    def _delete_lives(self, hour: int) -> None:
+        """Delete lives that ended before this hour, or before the first of which all rows are there: no row is left
+        that names them.
+        """
+        with self._database.read() as session:
+            end = max(hour, rollup_state(session).kept_hour) * 3_600_000
+        while end and self._write(lambda session: delete_old_lives(session, end, _PIECE_LIVES)):
+            self._pause(_PAUSE_SECONDS)
+
+    def _give_back(self, _: int) -> None:
         with self._database.read() as session:
             is_incremental = _pragma(session, "auto_vacuum") == 2
             pages, free = _pragma(session, "page_count"), _pragma(session, "freelist_count")

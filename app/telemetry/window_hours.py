@@ -1,7 +1,6 @@
 """Old acceptance windows, put together to one for each hour of a life: sums stay exact, and rows stay few for ever."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,14 +11,13 @@ from sqlalchemy import delete, func, select
 from sqlmodel import Session, col
 
 from app.database import Database
-from app.errors import PacelineError
+from app.errors import DatabaseUnavailable
+from app.findings import Finding
 from app.identifiers import IDS_PER_HOUR, first_id_at
+from app.telemetry.hourly import Hourly
 from app.telemetry.tables import AcceptanceWindowRow
 
-_log = logging.getLogger(__name__)
-
-_KEPT_APART_SECONDS = 24 * 3600.0
-_PAUSE_SECONDS = 3600.0
+_KEPT_APART_SECONDS = 6 * 3600.0
 # The windows of a context and an instance that ended in an hour.
 _Hour = tuple[int, int, int]
 _HOUR_COLUMNS = (
@@ -30,36 +28,53 @@ _HOUR_COLUMNS = (
 
 
 class WindowHours:
-    """Each hour puts together what is older than `kept_apart_seconds`."""
+    """Each hour puts together what is older than `kept_apart_seconds`.
+
+    While `is_all_there` says no, windows wait elsewhere to be written, among them some that are there already: what was
+    put together would be counted again.
+    """
 
     def __init__(
         self,
         database: Database,
         *,
         kept_apart_seconds: float = _KEPT_APART_SECONDS,
+        is_all_there: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database = database
         self._kept_apart_seconds = kept_apart_seconds
+        self._is_all_there = is_all_there
         self._clock = clock
+        self._hourly = Hourly("putting old acceptance windows together", self.put_together, clock=clock)
 
     async def run(self) -> None:
-        """Put together again and again, until cancelled."""
-        while True:
-            try:
-                await self.put_together()
-            except PacelineError as failure:
-                _log.warning("old acceptance windows stay as they are for now: %s", failure)
-            await asyncio.sleep(_PAUSE_SECONDS)
+        """Until cancelled: now, and after every hour."""
+        await self._hourly.run()
+
+    def findings(self) -> Sequence[Finding]:
+        """That it failed, until it succeeds."""
+        return self._hourly.findings()
 
     async def put_together(self) -> None:
-        """One row for each old hour of a life. Raises DatabaseUnavailable.
+        """One row for each old hour of a life, where all are there. Raises DatabaseUnavailable at once, and whatever
+        else is in the way of an hour when the others are done.
 
         Each hour is a piece of work of its own: other writers come between, and nothing is lost where it is cut short.
         """
+        if not self._is_all_there():
+            return
         end_id = first_id_at(int((self._clock() - self._kept_apart_seconds) * 1000)) // IDS_PER_HOUR * IDS_PER_HOUR
+        failure: Exception | None = None
         for hour in await asyncio.to_thread(self._apart, end_id):
-            await asyncio.wrap_future(self._database.submit(partial(_put_together, hour=hour), urgent=False))
+            try:
+                await asyncio.wrap_future(self._database.submit(partial(_put_together, hour=hour), urgent=False))
+            except DatabaseUnavailable:
+                raise
+            except Exception as raised:
+                failure = failure or raised
+        if failure is not None:
+            raise failure
 
     def _apart(self, end_id: int) -> Sequence[_Hour]:
         """Hours before this id that have several rows."""

@@ -41,6 +41,13 @@ def test_a_host_renamed_to_our_address_is_refused_also_for_reading(host: str) ->
     assert not admitted("GET", host=host)
 
 
+def test_what_is_kept_of_a_refusal_does_not_name_the_host() -> None:
+    guard = origin_guard(Settings(_env_file=None), lambda: False)
+    with pytest.raises(AccessDenied, match="evil") as refused:
+        guard.admit("GET", [(b"host", b"evil.example")], "127.0.0.1")
+    assert "evil" not in refused.value.recorded
+
+
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example"])
 def test_a_foreign_page_changes_nothing(origin: str) -> None:
     assert not admitted("POST", host="127.0.0.1:8088", origin=origin)

@@ -61,7 +61,8 @@ def test_who_cannot_take_it_is_passed_over_and_why_is_said() -> None:
     assert choose_auto(CODE, [sees, embeds, ranks]).profile_id == "sees"
     with pytest.raises(NoProfileFits) as caught:
         choose_auto(Wanted(Category.QA, tokens=9000), [short, broken])
-    assert "short: its context of 1000 tokens" in caught.value.message
+    assert "short: its context of 1000 tokens is too short for about 9000" in caught.value.message
+    assert "short: its context of 1000 tokens is too short;" in caught.value.recorded
     assert "broken: it does not start" in caught.value.message
 
 

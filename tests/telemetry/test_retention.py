@@ -3,15 +3,20 @@
 import asyncio
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from fakes.finished_requests import START_SECONDS, finished
+from fakes.instance_records import STOPPED
 from service import eventually
 from sqlalchemy import text
 
 from app.database import Database
 from app.errors import DatabaseUnavailable
 from app.identifiers import IDS_PER_HOUR
+from app.instances.archive import InstanceArchive
 from app.telemetry.queries import RequestFilters
 from app.telemetry.recorder import Recorder
 from app.telemetry.retention import Retention
@@ -64,6 +69,13 @@ async def test_rows_of_whole_hours_go_by_age_and_sums_stay(database: Database) -
     await asyncio.to_thread(keeper(database, 101, days=2).keep_up)
     assert kept(database) == (53, 470)
     assert counted(database) == 1000
+
+
+async def test_a_part_of_an_hour_is_not_cut_short(database: Database) -> None:
+    """Half an hour: what is younger stays, so the hour before this one does."""
+    await fill(database, 1000, hours=100)
+    await asyncio.to_thread(keeper(database, 100.5, days=0.02).keep_up)
+    assert kept(database) == (99, 10)
 
 
 async def test_no_limit_keeps_all(database: Database) -> None:
@@ -139,6 +151,70 @@ async def test_a_database_that_is_closed_is_an_error_that_has_a_name(database: D
     database.close()
     with pytest.raises(DatabaseUnavailable):
         keeper(database, 1).keep_up()
+
+
+async def store_lives(database: Database, *ends: float) -> None:
+    """A life of one profile that ended so many hours after the start, for each."""
+    archive = InstanceArchive(database)
+    for number, hours in enumerate(ends):
+        end = datetime.fromtimestamp((START_HOUR + hours) * 3600, UTC)
+        archive.store(replace(STOPPED, id=number, created_at=end - timedelta(minutes=5), stopped_at=end))
+    await archive.close()
+
+
+def lives(database: Database) -> list[int]:
+    with database.read() as session:
+        return list(session.connection().exec_driver_sql("SELECT id FROM instance ORDER BY id").scalars())
+
+
+async def test_lives_go_by_age_with_the_rows_that_could_name_them(database: Database) -> None:
+    await store_lives(database, 10, 51.9, 52.1, 90)
+    await asyncio.to_thread(keeper(database, 100.5).keep_up)
+    assert lives(database) == [0, 1, 2, 3]
+    await asyncio.to_thread(keeper(database, 100.5, days=2).keep_up)
+    assert lives(database) == [2, 3]
+
+
+async def test_lives_go_by_size_with_the_rows_that_could_name_them(database: Database) -> None:
+    await fill(database, 30_000, hours=60)
+    await store_lives(database, 1, 59.5, 60.5)
+    await asyncio.to_thread(keeper(database, 61, bytes_most=pages(database) * 4096 // 2).keep_up)
+    assert 1 < kept(database)[0] < 59
+    assert lives(database) == [1, 2]
+
+
+async def test_hours_that_cannot_be_read_do_not_keep_what_is_rolled_up(database: Database) -> None:
+    """What another version may have left: it is told, and all else is done."""
+    await fill(database, 1000, hours=100)
+    await asyncio.to_thread(keeper(database, 80).keep_up)
+    broken = text("UPDATE request_rollup SET histograms = x'c1' WHERE hours = 1 AND first_hour = :hour")
+    await database.write(lambda session: session.connection().execute(broken, {"hour": START_HOUR + 79}))
+    retention = keeper(database, 100.5, days=1)
+    with pytest.raises(msgspec.DecodeError):
+        await asyncio.to_thread(retention.keep_up)
+    assert kept(database)[0] == 76
+
+
+async def test_a_failure_that_nobody_foresaw_is_a_finding(database: Database) -> None:
+    await fill(database, 1000, hours=100)
+    await asyncio.to_thread(keeper(database, 90).keep_up)
+    await database.write(lambda session: session.connection().exec_driver_sql("DROP TABLE request_late"))
+    retention = keeper(database, 100.5, days=1)
+    assert not retention.findings()
+    job = asyncio.create_task(retention.run())
+    (found,) = await asyncio.to_thread(eventually, lambda: retention.findings() or None)
+    assert found.rule == "upkeep-failed"
+    assert "request_late" in found.message
+    assert not job.done()
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+
+
+async def test_days_without_end_are_days(database: Database) -> None:
+    await fill(database, 100, hours=10)
+    await asyncio.to_thread(keeper(database, 1000, days=1e300).keep_up)
+    assert kept(database) == (0, 100)
 
 
 async def test_a_new_file_can_give_pages_back(database: Database) -> None:

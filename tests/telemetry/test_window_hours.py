@@ -53,12 +53,12 @@ async def test_an_old_hour_becomes_one_row(database: Database) -> None:
     assert rows(database) == [together, later]
 
 
-async def test_what_is_younger_than_a_day_stays_apart(database: Database) -> None:
+async def test_what_is_younger_than_six_hours_stays_apart(database: Database) -> None:
     written(database, [window(0), window(1)])
     # The hour of the windows ends at 09:00:00, and they began at 08:53:20.
-    await put_together(database, DAY_SECONDS + 399)
+    await put_together(database, 6 * 3600 + 399)
     assert len(rows(database)) == 2
-    await put_together(database, DAY_SECONDS + 400)
+    await put_together(database, 6 * 3600 + 400)
     assert len(rows(database)) == 1
 
 
