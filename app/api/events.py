@@ -2,23 +2,21 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 
 from app.api.event_feed import EventName, ToldEvent
 from app.api.event_stream import SILENCE_SECONDS, After, EventStream, LastEventId, frame, frames
+from app.api.request_filters import only_these
 from app.feed import Entry, Feed
 from app.telemetry.queries import QueryInvalid
-
-_PARAMETERS = ("types", "after")
 
 
 def router(feed: Feed[ToldEvent], *, silence_seconds: float = SILENCE_SECONDS) -> APIRouter:
     """What `feed` holds and gets."""
     routes = APIRouter(tags=["events"])
 
-    @routes.get("/events", response_class=EventStream, status_code=200)
+    @routes.get("/events", dependencies=[only_these("types", "after")], response_class=EventStream, status_code=200)
     async def events(
-        request: Request,
         types: Annotated[str | None, Query(description="names of events joined by commas; without it all")] = None,
         after: After = None,
         last_event_id: LastEventId = None,
@@ -28,9 +26,6 @@ def router(feed: Feed[ToldEvent], *, silence_seconds: float = SILENCE_SECONDS) -
         Ids rise, also over restarts of the service. An event `missed` says how many events since the given id are no
         longer kept, of whatever name; null where the service has restarted since and nobody can say.
         """
-        for name in request.query_params:
-            if name not in _PARAMETERS:
-                raise QueryInvalid(name, f"unknown parameter; known are {', '.join(_PARAMETERS)}")
         chosen = frozenset(EventName) if types is None else _names(types)
 
         def show(entry: Entry[ToldEvent]) -> bytes:

@@ -13,7 +13,7 @@ from app.access.origins import OriginGuard
 from app.access.refusals import Refusals
 from app.api.problems import problem, problem_response, relay_answer
 from app.errors import AccessDenied, BodyTooLarge, PacelineError
-from app.proxy.asgi import send_answer
+from app.proxy.asgi import OF_CONTROL, send_answer
 from app.proxy.caller import Caller, with_caller
 from app.proxy.endpoints import dialect_of, is_inference
 from app.proxy.relay import Relay
@@ -40,6 +40,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         is_relayed = self._relay.takes(scope)
+        scope[OF_CONTROL] = not is_relayed
         try:
             key = self._admit(scope, is_relayed)
         except AccessDenied as refusal:

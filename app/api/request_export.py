@@ -1,6 +1,7 @@
 """GET /requests/export: recorded requests as a file."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from app.database import Database
 from app.telemetry.export import MEDIA_TYPES, Export, ExportFormat, export_as
 from app.telemetry.queries import RequestFilters, list_requests
 
-# A page holds the interpreter for two milliseconds: so long a stream may wait.
+# A page is two milliseconds of work: so long a stream may wait.
 _PAGE_ROWS = 40
 _MEDIA = {media_type.partition(";")[0]: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
 
@@ -46,11 +47,16 @@ def router(database: Database) -> APIRouter:
 async def pieces(
     database: Database, chosen: RequestFilters, export: Export, first: bytes, cursor: str | None
 ) -> AsyncIterator[bytes]:
-    """Page after page after the first, each a question of its own: a reader who is slow holds nothing."""
+    """Page after page after the first, each a question of its own: a reader who is slow holds nothing.
+
+    After each the streams have the service to themselves for as long as it took.
+    """
     if first:
         yield first
     while cursor is not None:
+        began = time.monotonic()
         piece, cursor = await asyncio.to_thread(page, database, chosen, cursor, export)
+        await asyncio.sleep(time.monotonic() - began)
         if piece:
             yield piece
     yield await asyncio.to_thread(export.end)

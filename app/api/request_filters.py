@@ -24,13 +24,20 @@ def filters(
 
 
 def only(*names: str) -> Any:
-    """Refuse any other query parameter: a filter that is misspelt would answer with everything."""
-    known = (*RequestFilters.__dataclass_fields__, *names)
+    """Refuse all but the filters and these: one that is misspelt would answer with everything."""
+    return only_these(*RequestFilters.__dataclass_fields__, *names)
+
+
+def only_these(*known: str) -> Any:
+    """Refuse any other query parameter, and one that comes twice: all but the last would be passed over."""
 
     def check(request: Request) -> None:
-        for name in request.query_params:
+        given = [name for name, _ in request.query_params.multi_items()]
+        for name in given:
             if name not in known:
                 raise QueryInvalid(name, f"unknown parameter; known are {', '.join(known)}")
+            if given.count(name) > 1:
+                raise QueryInvalid(name, "it comes more than once, and takes one value")
 
     return Depends(check)
 

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.cli.gathered_writes import GatheringTransport
-from app.proxy.asgi import WATCH_CLIENT
+from app.proxy.asgi import OF_CONTROL, WATCH_CLIENT
 
 _OFFER = re.compile(rb"\r\n(?:upgrade:(?![ \t]*websocket)|http2-settings:)[^\r\n]*", re.IGNORECASE)
 _HEAD_END = b"\r\n\r\n"
@@ -29,6 +30,7 @@ class HttpProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._watches: dict[Callable[[], None], RequestResponseCycle] = {}
+        self._running: RequestResponseCycle | None = None
         self._head_bytes: int | None = None
         self._head_last = b""
 
@@ -39,8 +41,11 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has left."""
         super().connection_lost(exc)
+        # Of requests that were sent ahead it knows the last alone.
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
         for tell, cycle in list(self._watches.items()):
-            # Of requests that were sent ahead it knows the last alone.
             cycle.disconnected = True
             tell()
 
@@ -74,6 +79,28 @@ class HttpProtocol(HttpToolsProtocol):
                 self.send_400_response("The head of the request is too long.")
                 return
         super().data_received(data)
+
+    def waits_for_client(self) -> bool:
+        """Whether a request of the control API is here whose client has to send or to take more.
+
+        One that is still being worked on does not count, and nor does one that is relayed.
+        """
+        cycle = self._running
+        if cycle is None or self._watches or not cycle.scope.get(OF_CONTROL):
+            return False
+        # Of requests that were sent ahead one may be done, and the next begin when its answer has been taken.
+        if self.transport.get_write_buffer_size() > 0:
+            return True
+        return not cycle.response_complete and (cycle.more_body or cycle.response_started)
+
+    def cut(self) -> str:
+        """Close at once, so that an answer stays without its end; what was asked for, to be told."""
+        self.transport.abort()
+        return "nothing" if self._running is None else "{method} {path}".format_map(self._running.scope)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _watch(self, cycle: RequestResponseCycle, tell: Callable[[], None]) -> Callable[[], object]:
         if self.transport.is_closing():

@@ -20,6 +20,8 @@ _LIMIT_SECONDS = 30.0
 _RPC_SILENCE_SECONDS = 5.0
 _REMEMBERED = 64
 
+_SERVICE_ENDS = Unwitnessed("service-ends", "No dry run: the service is ending.")
+
 _Key: TypeAlias = tuple[object, ...]
 
 
@@ -48,6 +50,7 @@ class DryRuns:
         self._running: dict[_Key, asyncio.Task[Outcome]] = {}
         # Each run opens the devices, and an RPC server has room for one client.
         self._turn = asyncio.Lock()
+        self._is_ending = False
 
     async def witness(
         self, engine: EngineFacts, flags: Sequence[str], devices: Sequence[Device], environment: Mapping[str, str]
@@ -55,6 +58,8 @@ class DryRuns:
         """What the engine says of a launch with these flags and this profile's environment, on these devices."""
         if (cannot := _cannot(engine)) is not None:
             return cannot
+        if self._is_ending:
+            return _SERVICE_ENDS
         key = await asyncio.to_thread(_key, engine, tuple(flags), devices, environment)
         if (known := self._known.get(key)) is not None:
             self._known.move_to_end(key)
@@ -67,11 +72,16 @@ class DryRuns:
         # An asker that leaves does not end the run of the others.
         return await asyncio.shield(run)
 
+    def end(self) -> None:
+        """The service ends: who waits for a run is told that there is none."""
+        self._is_ending = True
+        for run in self._running.values():
+            run.cancel()
+
     async def close(self) -> None:
         """End what still runs."""
         running = list(self._running.values())
-        for run in running:
-            run.cancel()
+        self.end()
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _ask(
@@ -100,6 +110,10 @@ class DryRuns:
                 )
         except TimeoutError:
             return _too_late(said, self._limit_seconds, waits_for_rpc)
+        except asyncio.CancelledError:
+            if not self._is_ending:
+                raise
+            return _SERVICE_ENDS
         except OSError as failure:
             return Unwitnessed("not-started", f"No dry run: the engine or an RPC server cannot be reached: {failure}.")
         outcome = outcome_of(said, exit_code, flags)

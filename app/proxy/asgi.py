@@ -17,6 +17,9 @@ It takes that other one, and gives one that ends the watch. ASGI has a message f
 could wait for, at a tenth of what a request costs.
 """
 
+OF_CONTROL = "paceline.of_control"
+"""Set in the scope of a request that is not relayed: when the service ends it is not waited for while its client is."""
+
 
 class AnswerCut(Exception):
     """An answer that has begun cannot be ended: the server closes the connection, and so the client sees it."""

@@ -3,6 +3,7 @@
 import csv
 import importlib
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +17,11 @@ from app.telemetry.records import RequestRecord
 
 COLUMNS = tuple(RequestRecord.__dataclass_fields__)
 _values = attrgetter(*COLUMNS)
+
+# What a spreadsheet takes for a formula, with the wide forms of the signs: at the beginning of a cell, and after what
+# separates cells where another separator than the comma is set, since quotes in the midst of a line mean nothing there.
+# An apostrophe that is in such a place already gets one as well, so that the text can be had back.
+_FORMULA = re.compile(r"(?:\A|(?<=[;\t\r\n]))(?=\"*['=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
 
 # Rows of a group of a Parquet file: enough to be packed well, and few megabytes in memory.
 _GROUP_ROWS = 20_000
@@ -63,7 +69,10 @@ def export_as(form: ExportFormat) -> Export:
 
 
 class _Csv:
-    """RFC 4180, with the names in the first line. What is absent is empty; times are RFC 3339."""
+    """RFC 4180, with the names in the first line. What is absent is empty; times are RFC 3339.
+
+    Text that a spreadsheet could take for a formula has an apostrophe in front: clients choose some of it.
+    """
 
     def __init__(self) -> None:
         self._has_begun = False
@@ -86,6 +95,8 @@ def _csv_values(record: RequestRecord) -> list[Any]:
 
 
 def _csv_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return _FORMULA.sub("'", value)
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
@@ -113,7 +124,8 @@ class _Parquet:
             parquet: Any = importlib.import_module("pyarrow.parquet")
         except ImportError as failure:
             raise ParquetMissing(
-                "Parquet needs the package pyarrow: .venv/bin/pip install -e '.[parquet]', or ask for csv or jsonl"
+                "Parquet needs the package pyarrow, which this installation of Paceline lacks: install Paceline with "
+                "its extra `parquet`, or build its image with EXTRAS=parquet; or ask for csv or jsonl"
             ) from failure
         self._sink = io.BytesIO()
         self._schema = self._arrow.schema([(name, self._type(hint)) for name, hint in _hints().items()])

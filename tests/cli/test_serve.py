@@ -1,9 +1,11 @@
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from cli.paceline_command import paceline
+from cli.paceline_command import ROOT, clean_environment, paceline
 from fixtures.tiny_models import TinyModels
 from service import served_process, settings_for
 
@@ -37,6 +39,21 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert ended.code == Exit.REFUSED
     assert "address already in use" in ended.err
     assert f"did not come up on 127.0.0.1 port {port}" in ended.err.splitlines()[-1]
+
+
+def test_threads_take_short_turns(tmp_path: Path) -> None:
+    """A question that another thread computes must not hold every event of every stream for five milliseconds."""
+    program = (
+        "import atexit, sys; from app.cli import main; "
+        "atexit.register(lambda: print(sys.getswitchinterval())); sys.argv = ['paceline', 'serve']; main()"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        environment = clean_environment(PACELINE_DATA_DIR=str(tmp_path), PACELINE_PORT=port, PYTHONPATH=str(ROOT))
+        command = [sys.executable, "-c", program]
+        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False)
+    assert b"address already in use" in ended.stderr
+    assert float(ended.stdout) < 0.001
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

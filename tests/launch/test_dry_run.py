@@ -175,8 +175,14 @@ async def test_closing_ends_the_child(fake: EngineFacts, asked: Asked) -> None:
     run = await asked.begun()
     await dry_runs.close()
     assert is_gone(run["pid"])
-    with pytest.raises(asyncio.CancelledError):
-        await asker
+    assert reason(await asker) == "service-ends"
+    assert reason(await dry_runs.witness(fake, asked.flags(), (), {})) == "service-ends"
+    assert len(asked.runs) == 1
+
+
+def reason(outcome: Outcome) -> str:
+    assert isinstance(outcome, Unwitnessed)
+    return outcome.reason
 
 
 async def test_a_refusal_is_evidence_and_not_remembered(dry_runs: DryRuns, fake: EngineFacts, asked: Asked) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -46,6 +47,44 @@ def as_text(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%S}Z"
     return str(value)
+
+
+# What clients choose goes into these.
+FREE_TEXTS = ("requested_model", "error", "route_reason", "category", "finish_reason", "client")
+FORMULAS = [
+    *("=1+1", "+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1", "\uff0d1", "-", "="),
+    *("a;=1", "a\t+1", 'a\r\n"=1"\n=1', ";;=1", "=1;=1", 'b",=1;-1', 'a;"=1"', '"-1"'),
+]
+HARMLESS = ["gemma", "a-b", "a=b", "a, -b", "no model 'x'; known are 'y'", "", "ä+", "1e5", "a;b"]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_of_csv_is_a_formula_whatever_separates_them_for_a_spreadsheet(text: str, separator: str) -> None:
+    record = replace(RECORDS[1], **dict.fromkeys(FREE_TEXTS, text))
+    lines = written(ExportFormat.CSV, [record]).decode()
+    cells = [cell for row in csv.reader(io.StringIO(lines, newline=""), delimiter=separator) for cell in row]
+    assert len(cells) > 1
+    assert not [cell for cell in cells if cell.startswith(tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20"))]
+
+
+@pytest.mark.parametrize("text", [*FORMULAS, *HARMLESS, "'", "''", "'=1", "it's", "';'=1", "a;'b"])
+def test_the_text_of_a_cell_can_be_had_back(text: str) -> None:
+    record = replace(RECORDS[1], **dict.fromkeys(FREE_TEXTS, text))
+    [row] = csv.DictReader(io.StringIO(written(ExportFormat.CSV, [record]).decode(), newline=""))
+    assert {re.sub(r"(\A|[;\t\r\n])'", r"\1", row[name]) for name in FREE_TEXTS} == {text}
+    if text in HARMLESS:
+        assert row["error"] == text
+    [document] = [json.loads(line) for line in written(ExportFormat.JSONL, [record]).splitlines()]
+    [columns] = pyarrow.parquet.read_table(io.BytesIO(written(ExportFormat.PARQUET, [record]))).to_pylist()
+    assert {found[name] for found in (document, columns) for name in FREE_TEXTS} == {text}
+
+
+def test_numbers_of_csv_stay_numbers() -> None:
+    record = replace(RECORDS[0], duration_seconds=-0.5, queue_seconds=-1e-9, status_code=-1)
+    [row] = csv.DictReader(io.StringIO(written(ExportFormat.CSV, [record]).decode(), newline=""))
+    assert (row["duration_seconds"], row["queue_seconds"], row["status_code"]) == ("-0.5", "-1e-09", "-1")
+    assert row["started_at"] == as_text(record.started_at)
 
 
 def test_csv_of_nothing_has_its_header_once() -> None:
@@ -95,4 +134,5 @@ def test_parquet_without_its_package_says_what_to_install() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", MISSING], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
-    assert "pip install -e '.[parquet]'" in ran.stdout
+    assert "its extra `parquet`" in ran.stdout
+    assert "EXTRAS=parquet" in ran.stdout
