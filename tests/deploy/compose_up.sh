@@ -8,7 +8,7 @@
 # server for Grafana, each under the name that the files give. The rest is as it stands: the Dockerfile, the compose file,
 # the configuration. The engine that runs has a network of its own, so nothing of this machine's is touched or taken.
 # LLAMA_SERVER=FOLDER puts a llama-server into /app of the base, where the images of llama.cpp have theirs.
-# It takes about two minutes, and is not a part of CI.
+# It takes two to three minutes, and is not a part of CI.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 folder=$(realpath -m "$1")
@@ -101,6 +101,7 @@ STOPSIGNAL SIGKILL
 ENTRYPOINT ["/usr/bin/busybox", "httpd", "-f", "-p", "3000", "-h", "/srv"]
 END
 docker images
+docker inspect --format '{{json .Config.Labels}}' "$(image_of paceline)"
 
 say "docker-compose up"
 engine own
@@ -146,6 +147,13 @@ done
 expect "=> 2 " "$seen"
 echo "$seen"
 
+say "a profile of one's own, and a copy"
+inside cat /data/profiles/gemma-baseline.yaml | sed 's/^id: .*/id: own/' >"$folder/own.yaml"
+inside paceline check /dev/stdin <"$folder/own.yaml" || fail "paceline check"
+inside sh -c 'cat > /data/profiles/own.yaml' <"$folder/own.yaml"
+inside python3 - /data <deploy/backup.py >"$folder/paceline.tar"
+tar -tvf "$folder/paceline.tar"
+
 say "stop, and a second start: the keys stay, and a deleted profile does not come back"
 inside rm /data/profiles/gemma-ngram.yaml
 compose stop paceline
@@ -154,6 +162,23 @@ compose up --detach --no-build
 [[ $(inside cat /data/admin.key) == "$admin" ]] || fail "another key"
 expect "gemma-baseline.yaml" "$(inside ls /data/profiles)"
 [[ $(inside ls /data/profiles) != *ngram* ]] || fail "the deleted profile is back"
+
+say "the copy in place of everything"
+compose down --volumes
+restore=$(sed -n "s/.*--entrypoint sh paceline -c '\(.*\)' < paceline.tar/\1/p" docs/deployment.md)
+compose run --rm --no-deps -T --entrypoint sh paceline -c "$restore" <"$folder/paceline.tar"
+compose up --detach --no-build
+[[ $(inside cat /data/admin.key) == "$admin" ]] || fail "the key is not that of the copy"
+expect "600 10001 10001" "$(inside stat -c '%a %u %g' /data/paceline.db)"
+[[ $(inside ls /data/profiles) == *gemma-ngram*own* ]] || fail "the profiles are not those of the copy"
+[[ $(status /requests "$admin") == 200 ]] || fail "no requests"
+[[ $(grep -o '"outcome":"completed"' "$folder/answer" | wc -l) == 2 ]] || fail "not both requests: $(<"$folder/answer")"
+
+say "a wrong setting"
+code=0
+said=$(compose run --rm --no-deps -T -e PACELINE_PORT=eighty paceline serve 2>&1) || code=$?
+expect PACELINE_PORT "$said"
+[[ $code == 2 ]] || fail "status $code"
 
 compose down --volumes
 say "all as it should be"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_KNOWN = frozenset("RUN COPY ENV USER WORKDIR EXPOSE STOPSIGNAL HEALTHCHECK ENTRYPOINT CMD".split())
+_KNOWN = frozenset("ARG LABEL RUN COPY ENV USER WORKDIR EXPOSE STOPSIGNAL HEALTHCHECK ENTRYPOINT CMD".split())
 
 
 @dataclass(frozen=True)

@@ -45,12 +45,40 @@ class Prometheus:
             yield from group["rules"]
 
 
+def offered_values(prometheus: Prometheus, variable: Mapping[str, Any]) -> set[str]:
+    """What Grafana would offer as values of a variable, asked as it asks."""
+    query = variable["query"]
+    if labelled := re.fullmatch(r"label_values\((.+), (\w+)\)", query):
+        return set(prometheus.get(f"label/{labelled[2]}/values", **{"match[]": labelled[1]}))
+    asked = re.fullmatch(r"query_result\((.+)\)", query)
+    assert asked, query
+    texts = ["{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}" for labels, _ in prometheus.query(asked[1])]
+    return {found[1] for text in texts if (found := re.search(variable["regex"].strip("/"), text))}
+
+
+def first_decile(buckets: Mapping[float, float]) -> float:
+    """By hand, from counts by bound: within the bucket in which it lies, as far as its rank."""
+    rank, below, lower = 0.1 * max(buckets.values()), 0.0, 0.0
+    for bound, count in sorted(buckets.items()):
+        if count >= rank:
+            return lower + (bound - lower) * (rank - below) / (count - below)
+        below, lower = count, bound
+    raise AssertionError(buckets)
+
+
 @contextlib.contextmanager
 def running_prometheus(folder: Path, targets: Sequence[str], rules: Sequence[Path]) -> Iterator[Prometheus]:
     """It scrapes the targets and evaluates the rules each second; ended with the block."""
-    program = needed_program("prometheus", "prometheus")
     configuration = folder / "prometheus.yml"
     configuration.write_text(yaml.safe_dump(_configuration(targets, rules)))
+    with prometheus_of(configuration, folder) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def prometheus_of(configuration: Path, folder: Path) -> Iterator[Prometheus]:
+    """One with this configuration, and its data in the folder; ended with the block."""
+    program = needed_program("prometheus", "prometheus")
     process = subprocess.Popen(
         [
             program,

