@@ -13,7 +13,9 @@ from app.metrics.series import Series, Sources
 from app.metrics.writing import rows_of
 from app.profiles.catalog import ProfileCatalog
 from app.proxy.relay import Relay
+from app.telemetry.queries import RequestFilters
 from app.telemetry.recorder import Recorder
+from app.telemetry.speedups import speedup_ratios
 
 
 def series_of(
@@ -25,6 +27,7 @@ def series_of(
     supervisor: Supervisor,
     sampler: Sampler,
     relay: Relay,
+    paused: Callable[[], Mapping[str, bool]],
     refused: Callable[[], Mapping[str, int]],
     queue_limit: int,
 ) -> Series:
@@ -46,6 +49,8 @@ def series_of(
             engine_build=lambda: probe.known.build if probe.known else None,
             profiles=profiles,
             methods=methods,
+            paused=paused,
+            speedups=lambda since: speedup_ratios(database, RequestFilters(since=since)),
             records=supervisor.roster.records,
             queued=supervisor.roster.queued,
             queue_limits=queue_limits,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import httpx
@@ -116,6 +116,11 @@ class AcceptanceWindows:
     def scraped(self, profile_id: str) -> None:
         """Somebody else has read the engine of this profile."""
         self._scraped_at[profile_id] = self._clock()
+
+    def paused(self) -> Mapping[str, bool]:
+        """By profile whether its engine is not read for now; of those that serve and may draft. Any thread may ask."""
+        drafting = [life.context.profile_id for life in self._ready() if life.upstream.may_draft]
+        return {profile_id: self._is_scraped(profile_id) for profile_id in drafting}
 
     def _is_scraped(self, profile_id: str) -> bool:
         return self._clock() - self._scraped_at.get(profile_id, -_SCRAPER_SECONDS) < _SCRAPER_SECONDS

@@ -8,7 +8,8 @@ from prometheus_client.registry import Collector
 
 from app.instances.windows import AcceptanceWindowClosed
 from app.metrics.awake import Awake
-from app.metrics.kept import Histograms, Labels
+from app.metrics.kept import Histograms
+from app.metrics.rested import Labels
 from app.profiles.catalog import ProfileDeleted
 
 _BUCKETS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

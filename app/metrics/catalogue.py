@@ -19,13 +19,18 @@ _SECTIONS: Final[Sequence[tuple[str, Sequence[str], str]]] = (
         "Endpoints, outcomes and categories are those of the [request rows](guide.md#requests). Counts of drafts are\n"
         "what single responses reported, and come with the first that did: never divide them by those of the next\n"
         "section, or the other way round. `timed_tokens` / `generation_seconds` is the speed, exactly, of all tokens\n"
-        "together; compare profiles within a category, since each has its own mix of work.",
+        "together; compare profiles within a category, since each has its own mix of work. The outcome\n"
+        "`upstream_error` has all that an engine answered with an error, what its client asked wrongly (a 4xx) too.",
     ),
     (
         "Speculation",
-        ("paceline_spec_decode_",),
-        "One source: the engines' own counters, so all traffic is in them. They are read every 15 seconds and before\n"
-        "an instance ends. The suffixes are those of llama.cpp and vLLM.",
+        ("paceline_spec_decode_", "paceline_speculation_"),
+        "`spec_decode` has one source: the engines' own counters, so all traffic is in them. They are read every 15\n"
+        "seconds and before an instance ends, and left alone for ten minutes after somebody else has read them\n"
+        "through Paceline. The suffixes are those of llama.cpp and vLLM. The speed-up is that of\n"
+        "[`/stats`](guide.md#requests), which has intervals: against what was recorded of the same target without\n"
+        "speculation. It is absent where there is nothing to compare, and for profiles at rest; up to five minutes\n"
+        "old, or more where the database cannot be read, or takes over three seconds for it.",
     ),
     (
         "Instances",
@@ -33,8 +38,10 @@ _SECTIONS: Final[Sequence[tuple[str, Sequence[str], str]]] = (
         "States, degradations and the reasons of failed starts are on the [operations page](operations.md). `result`\n"
         "of a start is `ready`, `refused` by a class of rules (see below), `not-begun` where something else was in\n"
         "its way, or `failed` for the reason of its end. One that is stopped, or left by its client, before it was\n"
-        "ready is in no result, and a request that is answered with an earlier failure is no start. `source` of\n"
-        "memory is `predicted`, by the plan, or `measured`, from the engine's output; `cause` of a restart is\n"
+        "ready is in no result, and a request that is answered with an earlier failure is no start. A reason has its\n"
+        "series from its first start on, which an increase cannot count. `source` of\n"
+        "memory is `predicted`, by the plan, or `measured`, from the engine's output, which does not tell all that\n"
+        "was planned: compare like terms. `cause` of a restart is\n"
         "`failure`, `asked` or `fallback`. Requests wait in the queue of their profile; what leases are over slots\n"
         "waits inside the engine.\n\n"
         f"`reason` of a start that was not begun: {_OBSTACLES}.",
@@ -62,9 +69,12 @@ bucket where the scraper asks for that. Queries that answer most questions are [
   living ones, and absent, not 0, where none lives.
 - Histograms, counts by position or category, and the states in which an instance is not (0), are of profiles with a
   living instance, or with a request or an instance within the last 15 minutes. Those of a profile at rest would repeat
-  themselves. As soon as an instance begins to load they come back with what they had: a rate misses only what has
-  ended before the first scrape after that.
-- 2,500 lines are enough for 50 profiles of which eight live. There are no `_created` series.
+  themselves. They come back in the first scrape after an instance began to load, with what they had before it, and have
+  what is new from the next on: so rates have the request that waited for the load, too (where several scrape, those of
+  the first). Only what ended before the first scrape since the service started is in no rate.
+- 2,500 lines are enough for 50 profiles of which eight live, or lived in those 15 minutes. Where all fifty do, and have
+  served every category, it is some 10,000. There are no `_created` series.
+- Not there yet: how far a tuning run is. There is no tuner.
 """
 
 

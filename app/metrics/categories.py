@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from app.llama_server.timings import EngineReport
 from app.metrics.awake import Awake
+from app.metrics.rested import Labels, Rested
 from app.profiles.catalog import ProfileDeleted
 from app.proxy.categories import Category
 from app.proxy.observer import RequestFinished
@@ -53,7 +54,8 @@ class CategoriesCollector(Collector):
 
     def __init__(self, awake: Awake) -> None:
         self._awake = awake
-        self._told: dict[tuple[str, str, str], _Told] = {}
+        self._told: dict[Labels, _Told] = {}
+        self._rested: Rested[_Told] = Rested()
 
     def on_request_finished(self, event: RequestFinished) -> None:
         """Count what the response told; nothing where no engine answered."""
@@ -68,6 +70,7 @@ class CategoriesCollector(Collector):
         """A profile that is gone takes its series along."""
         for key in [key for key in self._told if key[0] == event.profile_id]:
             del self._told[key]
+        self._rested.forget(event.profile_id)
 
     def collect(self) -> Iterable[Metric]:
         """The series of this moment."""
@@ -81,9 +84,9 @@ class CategoriesCollector(Collector):
             )
         }
         awake = self._awake.profiles()
-        for key, told in sorted(dict(self._told).items()):
+        told = {key: sums for key, sums in dict(self._told).items() if key[0] in awake}
+        for key, sums in sorted(self._rested.shown(told).items()):
             for name, family in families.items():
-                value = getattr(told, name)
-                if key[0] in awake and value is not None:
+                if (value := getattr(sums, name)) is not None:
                     family.add_metric(key, value)
         yield from families.values()

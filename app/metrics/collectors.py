@@ -50,12 +50,14 @@ class ServiceCollector(Collector):
             "paceline_database_backlog", "Pieces of work that are not committed yet.", self._backlog()
         )
         yield CounterMetricFamily(
-            "paceline_requests_unrecorded", "Requests whose row could not be written.", self._lost_rows()
+            "paceline_requests_unrecorded",
+            "Rows, of requests and of acceptance windows, that could not be written.",
+            self._lost_rows(),
         )
 
 
 class SpillCollector(Collector):
-    """How many requests the spill file holds, and how many came from it into the database."""
+    """How many rows the spill file holds, and how many came from it into the database."""
 
     def __init__(self, spilled_rows: Callable[[], int], replayed_rows: Callable[[], int]) -> None:
         self._spilled_rows = spilled_rows
@@ -64,11 +66,11 @@ class SpillCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """The series of this moment."""
         yield GaugeMetricFamily(
-            "paceline_telemetry_spilled_rows", "Requests that wait in the spill file.", self._spilled_rows()
+            "paceline_telemetry_spilled_rows", "Rows that wait in the spill file.", self._spilled_rows()
         )
         yield CounterMetricFamily(
             "paceline_telemetry_replayed_rows",
-            "Requests that came from the spill file into the database.",
+            "Rows that came from the spill file into the database.",
             self._replayed_rows(),
         )
 

@@ -9,7 +9,8 @@ from prometheus_client.registry import Collector
 from app.instances.diagnosis import DEGRADATIONS
 from app.instances.facts import ResidencyEvicted
 from app.instances.record import InstanceRecord
-from app.metrics.kept import Counts, Labels
+from app.metrics.kept import Counts
+from app.metrics.rested import Labels
 from app.profiles.catalog import ProfileDeleted
 
 

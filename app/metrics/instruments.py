@@ -11,7 +11,8 @@ from prometheus_client.registry import Collector
 
 from app.instances.state import InstanceState, InstanceStateChanged
 from app.metrics.awake import Awake
-from app.metrics.kept import Counts, Histograms, Labels, none_yet
+from app.metrics.kept import Counts, Histograms, none_yet
+from app.metrics.rested import Labels
 from app.profiles.catalog import ProfileDeleted
 from app.proxy.endpoints import COMPUTING
 from app.proxy.observer import RequestFinished
@@ -83,7 +84,8 @@ class Instruments(Collector):
         )
         self._first_token = histograms(
             "request_time_to_first_token_seconds",
-            "From the arrival of a streaming request to its first output.",
+            "From the arrival of a request that its engine answers as a stream, which may be put together for the "
+            "client, to its first output.",
             _FIRST_TOKEN_BUCKETS,
         )
         self._per_token = histograms(

@@ -14,8 +14,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from app.identifiers import id_text
+from app.metrics.rested import Labels, Rested
 
-Labels = tuple[str, ...]
+# The sum, counts by bucket, and the newest request of each.
+_Shown = tuple[float, Sequence[int], Sequence[tuple[int, float] | None]]
 
 
 def none_yet() -> Collection[Labels]:
@@ -76,7 +78,7 @@ class Histograms(Collector):
     """A histogram with labels. `awake` gives the label values that are shown; counts of others are kept.
 
     A histogram has many lines. One of a profile at rest would only repeat itself: it is left out, and comes back with
-    what it had, before anything is added to it. What reached no profile has those alone that it has a count in.
+    what it had (see Rested). What reached no profile has those alone that it has a count in.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Histograms(Collector):
         self._awake = awake
         self._labels = tuple(labels)
         self._series: dict[Labels, Histogram] = {}
+        self._rested: Rested[_Shown] = Rested()
 
     def observe(self, labels: Labels, value: float, request_id: int | None = None) -> None:
         """Count a value; OpenMetrics shows the newest request of each bucket as its exemplar."""
@@ -110,18 +113,20 @@ class Histograms(Collector):
         """Remove every series of a profile."""
         for labels in [labels for labels in self._series if labels[0] == profile_id]:
             del self._series[labels]
+        self._rested.forget(profile_id)
 
     def collect(self) -> Iterable[Metric]:
         """The series of this moment."""
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         unused = Histogram(self._bounds)
+        now: dict[Labels, _Shown] = {}
         for labels in sorted(self._awake()):
             series = self._series.get(labels, unused)
-            if series is unused and not labels[0]:
-                continue
-            # The sum first: it is then of no more values than the counts, and never runs ahead of them.
-            total, counts = series.sum, accumulate(list(series.counts))
-            buckets = zip(self._names, counts, list(series.exemplars), strict=True)
+            if series is not unused or labels[0]:
+                # The sum first: it is then of no more values than the counts, and never runs ahead of them.
+                now[labels] = (series.sum, list(series.counts), list(series.exemplars))
+        for labels, (total, counts, exemplars) in self._rested.shown(now).items():
+            buckets = zip(self._names, accumulate(counts), exemplars, strict=True)
             family.add_metric(labels, [_bucket(*bucket) for bucket in buckets], total)
         yield family
 

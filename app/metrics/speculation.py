@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from app.instances.windows import AcceptanceWindowClosed
 from app.llama_server.counters import EngineCounters
 from app.metrics.awake import Awake
+from app.metrics.rested import Labels, Rested
 from app.profiles.catalog import ProfileDeleted
 
 _LABELS = ("profile", "method")
@@ -41,14 +42,21 @@ class SpeculationCollector(Collector):
     """Adds up acceptance windows, so its counters go on over the restarts of engines.
 
     `methods` gives the method of each profile that speculates: those have series from the start, by position from
-    their first drafts and while they are `awake` (all are, unless it is given). What single responses report is counted
-    elsewhere, and never mixed with this.
+    their first drafts and while they are `awake` (all are, unless it is given). `paused` says of each living instance
+    that may draft whether it is not read. What single responses report is counted elsewhere, and never mixed with this.
     """
 
-    def __init__(self, methods: Callable[[], Mapping[str, str]], awake: Awake | None = None) -> None:
+    def __init__(
+        self,
+        methods: Callable[[], Mapping[str, str]],
+        awake: Awake | None = None,
+        paused: Callable[[], Mapping[str, bool]] = dict,
+    ) -> None:
         self._methods = methods
         self._awake = awake
-        self._counted: dict[tuple[str, str], _Counted] = {}
+        self._paused = paused
+        self._counted: dict[Labels, _Counted] = {}
+        self._rested: Rested[tuple[int, ...]] = Rested()
 
     def on_window(self, event: AcceptanceWindowClosed) -> None:
         """Count what an engine counted."""
@@ -59,6 +67,7 @@ class SpeculationCollector(Collector):
         """A profile that is gone takes its series along."""
         for key in [key for key in self._counted if key[0] == event.profile_id]:
             del self._counted[key]
+        self._rested.forget(event.profile_id)
 
     def collect(self) -> Iterable[Metric]:
         """The series of this moment."""
@@ -75,11 +84,21 @@ class SpeculationCollector(Collector):
             f"Accepted tokens by their position in the draft, the first {POSITIONS_MOST}.",
             labels=(*_LABELS, "position"),
         )
-        known = {key: _Counted() for key in self._methods().items()} | self._counted
-        awake = {profile_id for profile_id, _ in known} if self._awake is None else self._awake.profiles()
-        for key, counted in sorted(known.items(), key=lambda item: item[0]):
+        unused: dict[Labels, _Counted] = {key: _Counted() for key in self._methods().items()}
+        known = dict(sorted((unused | self._counted).items(), key=lambda item: item[0]))
+        awake = {key[0] for key in known} if self._awake is None else self._awake.profiles()
+        for key, counted in known.items():
             for name, family in families.items():
                 family.add_metric(key, getattr(counted, name))
-            for position, accepted in enumerate(counted.by_position if key[0] in awake else ()):
-                positions.add_metric((*key, str(position)), accepted)
-        yield from (*families.values(), positions)
+        by_position = {key: counted.by_position for key, counted in known.items() if key[0] in awake}
+        for key, accepted in self._rested.shown(by_position).items():
+            for position, count in enumerate(accepted):
+                positions.add_metric((*key, str(position)), count)
+        paused = GaugeMetricFamily(
+            "paceline_spec_decode_paused",
+            "1 where somebody else reads a living engine's counters, which are then not counted here; else 0.",
+            labels=("profile",),
+        )
+        for profile_id, is_paused in sorted(self._paused().items()):
+            paused.add_metric((profile_id,), is_paused)
+        yield from (*families.values(), positions, paused)

@@ -10,7 +10,8 @@ from app.errors import EngineNotFound, EngineUnusable, PacelineError
 from app.instances.diagnosis.ends import ENDS
 from app.instances.facts import ProfileRestarted, RestartCause, StartNotBegun, StartRefused
 from app.instances.state import InstanceState, InstanceStateChanged
-from app.metrics.kept import Counts, Labels
+from app.metrics.kept import Counts
+from app.metrics.rested import Labels
 from app.profiles.catalog import ProfileDeleted
 
 OTHER: Final = "other"

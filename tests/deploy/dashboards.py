@@ -48,3 +48,27 @@ QUERIES: Final = [
     for target in panel.get("targets", ())
 ]
 SERIES: Final = {name for query in QUERIES for name in re.findall(r"\bpaceline_[a-z_]+", query.expression)}
+# What is chosen above a dashboard, and what Grafana says of the time shown.
+VARIABLES: Final = {
+    **{"profile": ".*", "device": ".*", "category": ".*", "baseline": "baseline"},
+    **{"__rate_interval": "1m", "__range": "5m"},
+}
+
+
+def panel_query(dashboard: str, title: str) -> PanelQuery:
+    """The first query of a panel."""
+    return next(query for query in QUERIES if (query.dashboard, query.panel) == (dashboard, title))
+
+
+def _section(heading: str) -> str:
+    """This part of the guide."""
+    text = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+    return text.split(f"\n{heading}\n")[1].split("\n## ")[0]
+
+
+# The example queries of the guide.
+GUIDE_QUERIES: Final = [
+    query
+    for row in re.findall(r"^\| .* \| (`.*`) \|$", _section("### Metrics"), re.MULTILINE)
+    for query in re.findall(r"`([^`]+)`", row)
+]

@@ -154,6 +154,19 @@ async def test_an_engine_that_somebody_else_scrapes_is_left_alone_and_nothing_is
         assert stage.counted() == [(1_000_000, 1_600_000, counts(3)), (1_600_000, 1_600_000, counts(1))]
 
 
+async def test_whether_an_engine_is_left_alone_is_told_while_it_serves() -> None:
+    async with staged() as (stage, windows, engine):
+        assert windows.paused() == {"small": False}
+        windows.scraped("small")
+        windows.scraped("other")
+        stage.now = 1599.0
+        assert windows.paused() == {"small": True}
+        stage.now = 1600.0
+        assert windows.paused() == {"small": False}
+        stage.lives[:] = [engine_life(engine, may_draft=False)]
+        assert windows.paused() == {}
+
+
 async def test_the_last_look_waits_for_one_that_is_under_way() -> None:
     async with staged() as (stage, windows, engine):
         is_asked, may_answer = asyncio.Event(), asyncio.Event()

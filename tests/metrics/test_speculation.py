@@ -86,3 +86,12 @@ def test_a_profile_that_is_gone_takes_its_series_along(
         collector.on_window(window(context=context))
     collector.on_profile_deleted(ProfileDeleted("gemma"))
     assert {line.split('profile="')[1].split('"')[0] for line in lines(registry)} == {"plain"}
+
+
+def test_who_is_not_read_is_told_of_those_that_live() -> None:
+    registry = MetricsRegistry()
+    registry.register(SpeculationCollector(dict, paused=lambda: {"read": False, "scraped": True}))
+    assert [line for line in lines(registry) if "_paused" in line] == [
+        'paceline_spec_decode_paused{profile="read"} 0.0',
+        'paceline_spec_decode_paused{profile="scraped"} 1.0',
+    ]

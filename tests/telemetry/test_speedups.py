@@ -19,7 +19,7 @@ from app.speculative.speedup import Estimate
 from app.telemetry.queries import RequestFilters
 from app.telemetry.recorder import Recorder
 from app.telemetry.retention import Retention
-from app.telemetry.speedups import FRESH_SECONDS, INTERVALS_MOST, Speedup, Speedups
+from app.telemetry.speedups import FRESH_SECONDS, INTERVALS_MOST, Speedup, Speedups, speedup_ratios
 
 FAST = replace(CONTEXT, profile_id="fast", revision=1, method="ngram-mod")
 PLAIN = replace(PLAIN_CONTEXT, profile_id="plain", revision=1)
@@ -219,3 +219,18 @@ async def test_an_answer_is_kept_for_a_minute(database: Database, recorder: Reco
     for number in range(40):
         requests("profile", profile=f"nobody-{number}")
     assert requests("profile") == [20]
+
+
+@pytest.mark.usefixtures("catalog")
+async def test_ratios_alone_are_the_same(database: Database, recorder: Recorder) -> None:
+    assert speedup_ratios(database, RequestFilters()) == {}
+    await record(recorder, PLAIN, 30, category="code")
+    await record(recorder, FAST, 90, 80, at=100, category="code")
+    await record(recorder, FAST, 60, 80, at=7200, category="code")
+    since = datetime.fromtimestamp(START_SECONDS + 7000, UTC)
+    for filters, speedup in ((RequestFilters(), 2.4), (RequestFilters(since=since), 2.0)):
+        (ratio,) = speedup_ratios(database, filters).values()
+        assert ratio == Speedups(database).of(filters, ("profile",))["fast",].estimate.speedup
+        assert ratio == pytest.approx(speedup, rel=0.01)
+    Retention(database, days=0, bytes_most=0).keep_up()
+    assert speedup_ratios(database, RequestFilters())["fast"] == pytest.approx(2.4, rel=0.01)

@@ -60,15 +60,20 @@ def _memory(built: dashboard.Dashboard) -> None:
 def _plans(built: dashboard.Dashboard) -> None:
     built.with_row(dashboard.Row("Plan and truth"))
     legend = "{{profile}} on {{device}}"
+    # Terms that the engine does not tell of are not compared.
+    told, planned = _taken("measured", f"{_BY}, term"), _taken("predicted", f"{_BY}, term")
     built.with_panel(
         graph(
-            Head("Planned and measured", "What an instance takes of a device, both ways.", Unit.BYTES),
-            Query(_taken("predicted", _BY), f"{legend}: planned"),
+            Head(
+                "Planned and measured",
+                "What an instance takes of a device, both ways, of the terms that its engine tells of: the plan has "
+                "more, such as the prompt cache, which is above. All of the plan where the engine tells nothing.",
+                Unit.BYTES,
+            ),
+            Query(f"sum by ({_BY}) ({planned} and {told}) or {_taken('predicted', _BY)}", f"{legend}: planned"),
             Query(_taken("measured", _BY), f"{legend}: measured"),
         )
     )
-    # Terms that the engine does not tell of are not compared.
-    told, planned = _taken("measured", f"{_BY}, term"), _taken("predicted", f"{_BY}, term")
     built.with_panel(
         graph(
             Head(

@@ -8,8 +8,13 @@ from .panels import Head, Limits, Query, Unit, board, graph, number, profiles
 from .promql import WINDOW, per_second, quantile, selected
 
 _REQUESTS: Final = "paceline_requests_total"
-_FAILED: Final = 'outcome=~"upstream_error|upstream_failed"'
+_FAILURES: Final = (
+    ('outcome="upstream_error"', "answered with an error"),
+    ('outcome="upstream_failed"', "no whole answer"),
+)
 _RANKS: Final = (50, 90, 99)
+# Prometheus takes the first value of a series for where it stood.
+_UNSEEN: Final = "Without those that ended before the first scrape of their profile since the service started."
 
 
 def serving() -> dashboard.Dashboard:
@@ -34,8 +39,8 @@ def _requests(built: dashboard.Dashboard) -> None:
         graph(
             Head(
                 "Requests per second by outcome",
-                "upstream_error: the engine answered with an error. upstream_failed: it gave no whole answer. "
-                "rejected: Paceline itself refused. client_gone and cancelled: nobody wanted the rest.",
+                "upstream_error: the engine answered with an error, 4xx included. upstream_failed: it gave no whole "
+                "answer. rejected: Paceline itself refused. client_gone and cancelled: nobody wanted the rest.",
                 Unit.REQUESTS_PER_SECOND,
             ),
             Query(per_second(_REQUESTS, "outcome"), "{{outcome}}"),
@@ -45,9 +50,22 @@ def _requests(built: dashboard.Dashboard) -> None:
     every = per_second(_REQUESTS, "profile")
     built.with_panel(
         graph(
-            Head("Share that failed", "Requests that the engine failed, of all of a profile.", Unit.SHARE, most=1),
+            Head(
+                "Share that failed",
+                "Of all requests of a profile: those to which its engine answered with an error, also where the client "
+                "asked for what cannot be (a 4xx; GET /requests?outcome=upstream_error has the status of each), and "
+                "those that got no whole answer, which is never a matter of the client.",
+                Unit.SHARE,
+                most=1,
+            ),
             # Series by outcome begin with their first: without one the share is 0.
-            Query(f"({per_second(_REQUESTS, 'profile', _FAILED)} or 0 * {every}) / ({every} > 0)", "{{profile}}"),
+            *(
+                Query(
+                    f"({per_second(_REQUESTS, 'profile', matcher)} or 0 * {every}) / ({every} > 0)",
+                    f"{{{{profile}}}}: {legend}",
+                )
+                for matcher, legend in _FAILURES
+            ),
         )
     )
     built.with_panel(
@@ -111,13 +129,18 @@ def _share(taken: str, there: str) -> str:
 def _latencies(built: dashboard.Dashboard) -> None:
     built.with_row(dashboard.Row("Times"))
     for title, text, histogram in (
-        ("Time to first token", "Of streams, from their arrival to the first output.", "time_to_first_token_seconds"),
+        (
+            "Time to first token",
+            "From the arrival of a request to its first output, where the engine answers as a stream, which may be put "
+            f"together for the client. {_UNSEEN}",
+            "time_to_first_token_seconds",
+        ),
         (
             "Time per output token",
             "Of each token after the first, from the engine's counts.",
             "time_per_output_token_seconds",
         ),
-        ("Time waited", "From the arrival of a request to its sending to the engine.", "queue_seconds"),
+        ("Time waited", f"From the arrival of a request to its sending to the engine. {_UNSEEN}", "queue_seconds"),
         ("Time of a request", "From its arrival to its end.", "duration_seconds"),
     ):
         queries = [
@@ -174,14 +197,14 @@ def _recording(built: dashboard.Dashboard) -> None:
     )
     built.with_panel(
         number(
-            Head("Rows in the spill file", "Requests that wait to be recorded.", Unit.COUNT, width=4),
+            Head("Rows in the spill file", "What waits to be recorded: requests, and windows.", Unit.COUNT, width=4),
             Query("sum(paceline_telemetry_spilled_rows)", "waiting"),
             limits=Limits("green", ((1000, "yellow"),)),
         )
     )
     built.with_panel(
         number(
-            Head("Rows lost", "Requests that could not be recorded. The service's log says why.", Unit.COUNT, width=4),
+            Head("Rows lost", "What could not be recorded. The service's log says why.", Unit.COUNT, width=4),
             Query("sum(paceline_requests_unrecorded_total)", "lost"),
             limits=Limits("green", ((1, "red"),)),
         )
