@@ -1,9 +1,9 @@
-"""`python -m bench [relay|idle|scrape|recorder|rollups|placement] [OPTIONS]`: what it costs, how near plans are."""
+"""`python -m bench [PART] [OPTIONS]`: what it costs, how near plans are."""
 
 import argparse
 import sys
 
-from bench import headers, idle, placement_accuracy, recorder, relay, rollups, scrape
+from bench import beside, headers, idle, placement_accuracy, recorder, relay, rollups, scrape
 
 _ROWS, _ROWS_FULL, _ROWS_QUICK = 200_000, 1_000_000, 20_000
 
@@ -11,7 +11,7 @@ _ROWS, _ROWS_FULL, _ROWS_QUICK = 200_000, 1_000_000, 20_000
 def main() -> int:
     """Run what was asked for; 1 where a budget is exceeded or cannot be judged (never with --quick)."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="What costs what, and how near the plan is.")
-    parts = ("relay", "idle", "scrape", "recorder", "rollups", "placement")
+    parts = ("relay", "idle", "scrape", "recorder", "rollups", "beside", "placement")
     parser.add_argument("what", nargs="?", choices=parts, help="only this")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="less load; fails on errors, not on budgets")
@@ -28,10 +28,13 @@ def main() -> int:
         over = scrape.run()
         status = status if asked.quick else over or status
     if asked.what in (None, "recorder"):
-        recorder.run(_ROWS_QUICK if asked.quick else _ROWS_FULL if asked.full else _ROWS)
+        over = recorder.run(_ROWS_QUICK if asked.quick else _ROWS_FULL if asked.full else _ROWS)
+        status = status if asked.quick else over or status
     if asked.what in (None, "rollups"):
         over = rollups.run(_ROWS_QUICK if asked.quick else _ROWS_FULL if asked.full else _ROWS)
         status = status if asked.quick else over or status
+    if asked.what in (None, "beside"):
+        status = beside.run(_ROWS_QUICK if asked.quick else _ROWS, quick=asked.quick) or status
     if asked.what in (None, "placement"):
         placement_accuracy.run()
         headers.run(quick=asked.quick)

@@ -5,12 +5,10 @@ import itertools
 import random
 import sqlite3
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 from app.database import Database
@@ -21,20 +19,23 @@ from app.proxy.endpoints import Endpoint
 from app.proxy.observer import Outcome, RequestFinished
 from app.telemetry.queries import RequestFilters, list_requests
 from app.telemetry.recorder import Recorder
+from app.telemetry.retention import Retention
 from app.telemetry.spill import SpillFile
 from app.telemetry.stats import stats
+from bench import steady
 
 ROWS = 1_000_000
 BURST = 5_000
 EPOCH_SECONDS = 1_760_000_000
 SECONDS_BETWEEN = 2.5
-STEADY_RATE = 5_000
-STEADY_SECONDS = 5
-STEADY_PORTION = 50
+_STEADY_ROWS = 75_000
 
 
-def run(rows: int = ROWS) -> None:
-    """Print the figures for `rows` realistic requests of 12 profiles with 5 revisions each."""
+def run(rows: int = ROWS) -> int:
+    """Print the figures for `rows` realistic requests of 12 profiles with 5 revisions each; 1 where one is over its
+    budget.
+    """
+    status = 0
     with tempfile.TemporaryDirectory() as folder:
         for share in (0.25, 1.0):
             file = Path(folder) / f"bench-{share}.db"
@@ -45,10 +46,21 @@ def run(rows: int = ROWS) -> None:
             print(f"recorder: {rows:,} rows, {share:.0%} with a client's own id")
             print(f"  {rows / seconds:,.0f} rows/s written, {loop_microseconds:.2f} us per event on the event loop")
             _time_queries(database)
-            asyncio.run(_steady(database, rows))
-            database.close()
             size_bytes = _size_bytes(file)
             print(f"  {size_bytes / 1e6:,.1f} MB on disk, {size_bytes / rows:.1f} bytes per row, indexes included")
+            status = _beside_a_reader(database, rows) or status
+            database.close()
+    return status
+
+
+def _beside_a_reader(database: Database, rows: int) -> int:
+    """With hours that are over rolled up, as they are in a service."""
+    end_seconds = EPOCH_SECONDS + rows * SECONDS_BETWEEN
+    Retention(database, days=0, bytes_most=0, clock=lambda: end_seconds).keep_up()
+    # Of the hour that has begun.
+    few = min(_STEADY_ROWS, rows)
+    events = realistic(few, seed=8, begin_seconds=end_seconds, seconds_between=1 / steady.RATE_LEAST)
+    return steady.run(database, list(events))
 
 
 async def _record(database: Database, rows: int, with_client_id: float) -> tuple[float, float]:
@@ -70,45 +82,12 @@ async def _record(database: Database, rows: int, with_client_id: float) -> tuple
     return total, told * 1e6 / rows
 
 
-async def _steady(database: Database, rows: int) -> None:
-    """A stream of requests at STEADY_RATE, with a dashboard beside it that asks on and on."""
-    count = min(STEADY_RATE * STEADY_SECONDS, rows)
-    events = list(realistic(count, seed=8, begin_seconds=EPOCH_SECONDS + rows * SECONDS_BETWEEN))
-    recorder = Recorder(database, spill=SpillFile(database.path.with_suffix(".spill")))
-    recorder.start()
-    told, behind, most_spilled = 0.0, 0.0, 0
-    done = threading.Event()
-    reader = asyncio.create_task(asyncio.to_thread(_read_on, database, done))
-    began = time.perf_counter()
-    for start in range(0, count, STEADY_PORTION):
-        await asyncio.sleep(max(began + start / STEADY_RATE - time.perf_counter(), 0))
-        started = time.perf_counter()
-        behind = max(behind, started - began - start / STEADY_RATE)
-        for event in events[start : start + STEADY_PORTION]:
-            recorder.on_request_finished(event)
-        told += time.perf_counter() - started
-        most_spilled = max(most_spilled, recorder.spilled_rows)
-    seconds = time.perf_counter() - began
-    done.set()
-    await reader
-    await recorder.close()
-    assert recorder.lost_rows == 0
-    print(
-        f"  {count / seconds:,.0f} rows/s for {seconds:.1f} s with a reader beside: {told * 1e6 / count:.2f} us per "
-        f"event, none lost, {most_spilled:,} in the spill file at most, the loop {behind * 1e3:.0f} ms behind at most"
-    )
-
-
-def _read_on(database: Database, done: threading.Event) -> None:
-    while not done.wait(0.05):
-        with database.read() as session:
-            list_requests(session, RequestFilters(), 50)
-            stats(session, RequestFilters(since=datetime.now(UTC)), ("profile", "category"))
-            session.connection().exec_driver_sql("SELECT count(*), sum(generated_tokens) FROM request").all()
-
-
 def realistic(
-    rows: int, with_client_id: float = 0.25, seed: int = 7, begin_seconds: float = EPOCH_SECONDS
+    rows: int,
+    with_client_id: float = 0.25,
+    seed: int = 7,
+    begin_seconds: float = EPOCH_SECONDS,
+    seconds_between: float = SECONDS_BETWEEN,
 ) -> Iterator[RequestFinished]:
     """Requests as an assistant's day brings them: mostly completed streams, some failures, one in two speculating."""
     chance = random.Random(seed)
@@ -146,7 +125,7 @@ def realistic(
             finish_reason=chance.choice(("stop", "length", "tool_calls")),
         )
         yield RequestFinished(
-            request_id=first_id_at(round((begin_seconds + number * SECONDS_BETWEEN) * 1000)) + chance.getrandbits(16),
+            request_id=first_id_at(round((begin_seconds + number * seconds_between) * 1000)) + chance.getrandbits(16),
             client_request_id=str(uuid.UUID(int=chance.getrandbits(128))) if chance.random() < with_client_id else None,
             instance_id=instances[which] if served else None,
             context=context if served else None,

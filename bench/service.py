@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,8 +76,8 @@ class Service:
 
 
 @contextmanager
-def running_service(folder: Path) -> Iterator[Service]:
-    """`paceline serve` with all its files in `folder`, and the profile `bench` ready."""
+def running_service(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """`paceline serve` with all its files in `folder`, `more` settings, and the profile `bench` ready."""
     (port,) = free_ports(1)
     engine = folder / "llama-server"
     write_program(engine)
@@ -91,6 +91,7 @@ def running_service(folder: Path) -> Iterator[Service]:
         "ENGINE": str(engine),
         "DRAIN_SECONDS": "1",
         "LOG_LEVEL": "warning",
+        **(more or {}),
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE_")}
     environment.update({f"PACELINE_{name}": value for name, value in settings.items()}, PYTHONPATH=str(_REPOSITORY))

@@ -1,6 +1,7 @@
 """Cells of the roll-ups: what is known of the requests of one context, category and outcome in one span of time."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,10 +134,11 @@ def read_cells(
     """
     cells: Cells = {}
     found = session.connection().exec_driver_sql(_READ, (hours, first_hour, end_hour))
-    while some := found.fetchmany(_BREATH_CELLS):
-        for context, category, outcome, requests, packed, *sums in some:
-            cells.setdefault((context, category, outcome), Cell()).add(requests, sums, decode_measured(packed))
-        breathe()
+    with closing(found):  # a statement that is left half way keeps its connection at this moment
+        while some := found.fetchmany(_BREATH_CELLS):
+            for context, category, outcome, requests, packed, *sums in some:
+                cells.setdefault((context, category, outcome), Cell()).add(requests, sums, decode_measured(packed))
+            breathe()
     return cells
 
 

@@ -1,20 +1,19 @@
 """Reading recorded requests: newest first in pages, or one of them."""
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, Select, literal, select
 from sqlmodel import Session, col
 
 from app.errors import PacelineError, RequestNotFound
 from app.identifiers import first_id_at, parse_id
+from app.telemetry.client_ids import client_key, packed
 from app.telemetry.codes import CATEGORIES, OUTCOMES
+from app.telemetry.newest_ids import newest_ids
 from app.telemetry.records import RequestRecord, RequestTexts, record_of
-from app.telemetry.rows import CLIENT_REQUEST_ID_MOST
 from app.telemetry.tables import LabelRow, LaunchContextRow, RequestRow
 
 T = TypeVar("T")
@@ -23,6 +22,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_ID = (1 << 63) - 1
 # The engine's clock of the generation starts with the first token, so a rate needs a second one.
 HAS_RATE = (col(RequestRow.generated_tokens) >= 2) & (col(RequestRow.generation_us) > 0)
+
+_SHOWN = [getattr(RequestRow, name) for name in RequestRow.model_fields if not name.startswith("client_request_")]
 
 
 class QueryInvalid(PacelineError):
@@ -69,12 +70,7 @@ def get_request(session: Session, identifier: str) -> RequestRecord:
     own_id = parse_id(identifier)
     found = own_id is not None and session.get(RequestRow, own_id) is not None
     if not found:
-        own_id = session.execute(
-            select(col(RequestRow.id))
-            .where(col(RequestRow.client_request_id) == identifier[:CLIENT_REQUEST_ID_MOST])
-            .order_by(col(RequestRow.id).desc())
-            .limit(1)
-        ).scalar()
+        own_id = session.execute(of_client(identifier)).scalar()
     if own_id is None:
         raise RequestNotFound(
             f"no request {identifier!r} is recorded: GET /requests lists those that are; one in flight is recorded "
@@ -83,8 +79,23 @@ def get_request(session: Session, identifier: str) -> RequestRecord:
     return _records(session, [own_id])[0]
 
 
+def of_client(identifier: str) -> Select[int]:
+    """The newest request to which its client gave that id."""
+    key = literal(client_key(packed(identifier)))
+    return (
+        select(col(RequestRow.id))
+        .where(col(RequestRow.client_request_key) == key, col(RequestRow.client_request_id) == identifier)
+        .order_by(col(RequestRow.id).desc())
+        .limit(1)
+    )
+
+
 def conditions(filters: RequestFilters) -> list[ColumnElement[bool]]:
     """Those filters that the request row itself can answer. Raises QueryInvalid for an unknown outcome or category."""
+    return [*_of_the_kind(filters), *_of_the_time(filters)]
+
+
+def _of_the_kind(filters: RequestFilters) -> list[ColumnElement[bool]]:
     chosen: list[ColumnElement[bool]] = []
     if filters.outcome is not None:
         if filters.outcome not in OUTCOMES.numbers:
@@ -94,6 +105,11 @@ def conditions(filters: RequestFilters) -> list[ColumnElement[bool]]:
         if filters.category not in CATEGORIES.numbers:
             raise QueryInvalid("category", f"{filters.category!r} is none of {', '.join(CATEGORIES.numbers)}")
         chosen.append(col(RequestRow.category_code) == CATEGORIES.encode(filters.category))
+    return chosen
+
+
+def _of_the_time(filters: RequestFilters) -> list[ColumnElement[bool]]:
+    chosen: list[ColumnElement[bool]] = []
     if filters.since is not None:
         chosen.append(col(RequestRow.id) >= first_id_of(filters.since))
     if filters.until is not None:
@@ -103,6 +119,12 @@ def conditions(filters: RequestFilters) -> list[ColumnElement[bool]]:
 
 def contexts_of(session: Session, filters: RequestFilters) -> Sequence[int] | None:
     """The contexts that the filters leave; None where they restrict none."""
+    contexts = _contexts(filters)
+    return None if contexts is None else session.execute(contexts).scalars().all()
+
+
+def _contexts(filters: RequestFilters) -> Select[Any] | None:
+    """The question for them."""
     if filters.profile is None and filters.method is None:
         return None
     statement = select(col(LaunchContextRow.id))
@@ -110,33 +132,28 @@ def contexts_of(session: Session, filters: RequestFilters) -> Sequence[int] | No
         statement = statement.where(col(LaunchContextRow.profile_id) == filters.profile)
     if filters.method is not None:
         statement = statement.where(col(LaunchContextRow.method) == filters.method)
-    return session.execute(statement).scalars().all()
+    return statement
 
 
 def _newest_ids(session: Session, filters: RequestFilters, most: int, cursor: str | None) -> list[int]:
-    chosen = conditions(filters)
+    chosen, span = _of_the_kind(filters), _of_the_time(filters)
     if cursor is not None:
         before = parse_id(cursor)
         if before is None:
             raise QueryInvalid("cursor", "not a cursor of this list: take `next_cursor` of the page before")
-        chosen.append(col(RequestRow.id) < before)
-    newest = select(col(RequestRow.id)).where(*chosen).order_by(col(RequestRow.id).desc()).limit(most)
-    contexts = contexts_of(session, filters)
-    if contexts is None:
-        return list(session.execute(newest).scalars())
-    # Each context is a run of the index that is in order already, so merging them reads no more than it must.
-    runs: Iterable[Iterable[int]] = (
-        session.execute(newest.where(col(RequestRow.context_id) == context)).scalars().all() for context in contexts
-    )
-    return list(islice(heapq.merge(*runs, reverse=True), most))
+        span.append(col(RequestRow.id) < before)
+    contexts = _contexts(filters)
+    if contexts is not None:
+        return newest_ids(session, contexts, span, chosen, most)
+    newest = select(col(RequestRow.id)).where(*chosen, *span).order_by(col(RequestRow.id).desc()).limit(most)
+    return list(session.execute(newest).scalars())
 
 
 def _records(session: Session, ids: Sequence[int]) -> list[RequestRecord]:
-    rows = (
-        session.execute(select(RequestRow).where(col(RequestRow.id).in_(ids)).order_by(col(RequestRow.id).desc()))
-        .scalars()
-        .all()
-    )
+    # Plain rows: an export makes millions, while streams wait for what Python does here.
+    rows: Sequence[Any] = session.execute(
+        select(*_SHOWN).where(col(RequestRow.id).in_(ids)).order_by(col(RequestRow.id).desc())
+    ).all()
     contexts = _by_id(session, LaunchContextRow, (row.context_id for row in rows))
     labels = {number: label.text for number, label in _by_id(session, LabelRow, _label_ids(rows)).items()}
     return [record_of(row, contexts.get(row.context_id), _texts(row, labels)) for row in rows]
@@ -144,7 +161,7 @@ def _records(session: Session, ids: Sequence[int]) -> list[RequestRecord]:
 
 def _by_id(session: Session, table: Any, ids: Iterable[int | None]) -> dict[int | None, Any]:
     wanted = {number for number in ids if number is not None}
-    found = session.execute(select(table).where(table.id.in_(wanted))).scalars()
+    found = session.execute(select(*table.__table__.columns).where(table.id.in_(wanted)))
     return {row.id: row for row in found}
 
 

@@ -8,19 +8,19 @@ from sqlmodel import Session
 
 from app.identifiers import IDS_PER_HOUR
 from app.proxy.observer import RequestFinished
+from app.telemetry.client_ids import packed
 from app.telemetry.codes import CATEGORIES, ENDPOINTS, OUTCOMES
 from app.telemetry.interning import Contexts, Labels
 from app.telemetry.tables import RequestRow
 
 _TEXT_MOST = 500
-CLIENT_REQUEST_ID_MOST = 200
 
 
 class RequestRows:
     """Inserts rows, on the writer thread of the database. Texts and contexts that repeat are remembered."""
 
     def __init__(self) -> None:
-        self._labels = Labels()
+        self.labels = Labels()
         self._contexts = Contexts()
 
     def insert(self, session: Session, events: Sequence[RequestFinished]) -> int:
@@ -39,13 +39,13 @@ class RequestRows:
 
     def forget(self) -> None:
         """The numbers that were given last may not be there."""
-        self._labels.forget()
+        self.labels.forget()
         self._contexts.forget()
 
     def _values(self, session: Session, events: Sequence[RequestFinished]) -> list[tuple[Any, ...]]:
         texts = {text for event in events for text in _texts(event)}
         stored = {text: storable(text) for text in texts if text is not None}
-        numbers = self._labels.numbers(session, stored.values())
+        numbers = self.labels.numbers(session, stored.values())
         labels: dict[str | None, int | None] = {text: numbers[kept] for text, kept in stored.items()}
         labels[None] = None
         return [_row(event, self._context_id(session, event), labels) for event in events]
@@ -132,10 +132,10 @@ def _row(event: RequestFinished, context_id: int | None, labels: Mapping[str | N
         None if event.category is None else CATEGORIES.encode(event.category),
         labels[report.finish_reason],
         labels[event.client],
-        None if event.client_request_id is None else storable(event.client_request_id, CLIENT_REQUEST_ID_MOST),
+        None if event.client_request_id is None else packed(storable(event.client_request_id)),
     )
 
 
-def storable(text: str, most: int = _TEXT_MOST) -> str:
+def storable(text: str) -> str:
     """JSON can smuggle in half a surrogate pair, which SQLite refuses to take."""
-    return text[:most].encode("utf-8", "replace").decode("utf-8")
+    return text[:_TEXT_MOST].encode("utf-8", "replace").decode("utf-8")

@@ -4,8 +4,10 @@ A row of `request` is integers only, plus the client's own id where it sent one:
 name it asked for, why it was routed there, what went wrong) is interned once and pointed at. Absent is NULL.
 """
 
-from sqlalchemy import Index, Text, UniqueConstraint, text
+from sqlalchemy import Column, Computed, Index, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
+
+from app.telemetry.client_ids import CLIENT_KEY_SQL, ClientId
 
 
 class LaunchContextRow(SQLModel, table=True):
@@ -37,7 +39,7 @@ class LaunchContextRow(SQLModel, table=True):
 
 
 class LabelRow(SQLModel, table=True):
-    """A text that many rows share. Never deleted: the recorder remembers the numbers."""
+    """A text that many rows share. The recorder remembers the numbers: only what it knows of may delete one."""
 
     __tablename__ = "label"
 
@@ -49,7 +51,7 @@ class RequestRow(SQLModel, table=True):
     """One finished request. The id orders by time, so neither newest-first nor a time range needs an index.
 
     `*_label` points at `label`, without a foreign key: five look-ups for each row would buy nothing, since labels
-    stay. `*_code` is a number of app/telemetry/codes.py. Durations are microseconds.
+    stay as long as rows have them. `*_code` is a number of app/telemetry/codes.py. Durations are microseconds.
     """
 
     __tablename__ = "request"
@@ -57,8 +59,8 @@ class RequestRow(SQLModel, table=True):
         # SQLite appends the row's id to every index, so this one orders the requests of a context by time.
         Index("ix_request_context_id", "context_id"),
         Index(
-            "ix_request_client_request_id",
-            "client_request_id",
+            "ix_request_client_request_key",
+            "client_request_key",
             sqlite_where=text("client_request_id IS NOT NULL"),
         ),
     )
@@ -86,7 +88,11 @@ class RequestRow(SQLModel, table=True):
     category_code: int | None = None
     finish_reason_label: int | None = None
     client_label: int | None = None
-    client_request_id: str | None = Field(default=None, sa_type=Text)
+    client_request_id: str | None = Field(default=None, sa_type=ClientId)
+    # Only the index has it: one of whole ids would be a quarter of the file.
+    client_request_key: str | None = Field(
+        default=None, sa_column=Column(Text, Computed(CLIENT_KEY_SQL, persisted=False))
+    )
 
 
 class AcceptanceWindowRow(SQLModel, table=True):

@@ -12,6 +12,7 @@ from fixtures.cases import engine
 
 from app.api.system import router
 from app.database import Database
+from app.findings import warning
 
 
 class Found:
@@ -32,7 +33,8 @@ def client(file: Path) -> Iterator[TestClient]:
     database.migrate()
     database.start()
     app = FastAPI()
-    app.include_router(router(database, Found(), lambda: (), lambda: ()))  # type: ignore[arg-type]
+    told = [lambda: (warning("one", "of one"),), lambda: (), lambda: (warning("two", "of another"),)]
+    app.include_router(router(database, Found(), lambda: (), *told))  # type: ignore[arg-type]
     yield TestClient(app)
     database.close()
 
@@ -46,3 +48,8 @@ def test_whoever_probes_is_answered_before_the_lock_is_given_up(client: TestClie
     assert (held.status_code, held.json()["status"], held.json()["engine"]) == (503, "unavailable", "ok")
     assert held.json()["database"].startswith("the database takes no writes: one has waited for 1 s.")
     assert client.get("/ready").json()["database"] == "ok"
+
+
+def test_findings_of_all_who_have_some_are_listed(client: TestClient) -> None:
+    ready = client.get("/ready")
+    assert (ready.status_code, [found["rule"] for found in ready.json()["findings"]]) == (200, ["one", "two"])
