@@ -184,14 +184,18 @@ def test_a_reader_keeps_its_snapshot_while_others_write(database: Database) -> N
 def test_a_reader_that_fails_half_way_leaves_no_snapshot_behind(database: Database) -> None:
     for name in ("one", "two", "three"):
         database.submit(add(name)).result(DEADLINE_SECONDS)
-    with pytest.raises(LookupError) as kept, database.read() as session:
-        rows = iter(session.connection().exec_driver_sql("SELECT id FROM profile"))
-        next(rows)
-        raise LookupError
+    half_read = []
+
+    def fail_half_way() -> None:
+        with database.read() as session:
+            half_read.append(iter(session.connection().exec_driver_sql("SELECT id FROM profile")))
+            next(half_read[0])
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail_half_way()
     database.submit(add("four")).result(DEADLINE_SECONDS)
     assert len(ids(database)) == 4, "the snapshot of whoever failed"
-    assert kept.value is not None
-    assert rows is not None
 
 
 def test_foreign_keys_are_enforced(database: Database) -> None:
