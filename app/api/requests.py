@@ -114,8 +114,8 @@ class SpeedupResource(GainResource):
     """Category for category: what the tokens would have taken without speculation ÷ what they took.
 
     Categories count that have five requests on each side. `baselines` are profiles of the same target that recorded
-    requests without speculation, whenever that was. `differences` names what the compared requests do not have in
-    common, of `engine_build` and `device_set`.
+    requests without speculation, whenever that was. `differences` names what the two sides do not have in common:
+    `device_set`, `engine_build`, and parts of the profiles.
     """
 
     by_category: Mapping[str, GainResource]

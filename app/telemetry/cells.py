@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from sqlmodel import Session, col
 
+from app.identifiers import IDS_PER_HOUR, first_id_at
 from app.telemetry import histogram
 from app.telemetry.histogram import Histogram
 from app.telemetry.tables import RequestRow
@@ -16,8 +17,10 @@ from app.telemetry.tables import RequestRow
 CellKey = tuple[int | None, int | None, int]
 # Requests with a rate, their tokens after the first, and their microseconds.
 Block = tuple[int, int, int]
-# So many, by the requests' ids, has each cell: what a bootstrap draws from when rows are gone.
-_BLOCKS = 17
+# Blocks are of five minutes, in cells of several hours of an hour, and known by the number of their first five minutes
+# since 1970. A bootstrap draws from them when rows are gone.
+IDS_PER_BLOCK = first_id_at(300_000)
+_BLOCKS_PER_HOUR = IDS_PER_HOUR // IDS_PER_BLOCK
 
 SUMS = (
     "prompt_tokens", "cached_tokens", "generated_tokens", "draft_tokens", "accepted_tokens", "timed_tokens", "timed_us",
@@ -61,6 +64,18 @@ class Measured(Histograms, array_like=True, frozen=True):
 
     blocks: dict[int, Block] = {}
 
+    def add_block(self, number: int, block: Block) -> None:
+        """Count what one has."""
+        requests, tokens, microseconds = self.blocks.get(number, (0, 0, 0))
+        self.blocks[number] = (requests + block[0], tokens + block[1], microseconds + block[2])
+
+    def with_hours(self) -> "Measured":
+        """The same with blocks of whole hours."""
+        coarse = msgspec.structs.replace(self, blocks={})
+        for number, block in self.blocks.items():
+            coarse.add_block(number // _BLOCKS_PER_HOUR * _BLOCKS_PER_HOUR, block)
+        return coarse
+
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_histograms = msgspec.msgpack.Decoder(Histograms).decode
@@ -83,7 +98,7 @@ class Cell:
         self.sums = added(self.sums, sums)
         self.measured.merge(measured)
         for number, block in measured.blocks.items():
-            self._add_block(number, block)
+            self.measured.add_block(number, block)
 
     def count(self, identifier: int, values: Sequence[int | None]) -> None:
         """Add one request, of which `values` are those of COUNTED after the first three."""
@@ -94,7 +109,7 @@ class Cell:
         if generated is not None and generation_us is not None and generated >= 2 and generation_us > 0:
             timed_tokens, timed_us = generated - 1, generation_us
             histogram.add(self.measured.rates, timed_tokens * 1e6 / timed_us)
-            self._add_block(identifier % _BLOCKS, (1, timed_tokens, timed_us))
+            self.measured.add_block(identifier // IDS_PER_BLOCK, (1, timed_tokens, timed_us))
         if first_token_us is not None:
             histogram.add(self.measured.first_tokens, first_token_us)
         if queue_us is not None:
@@ -102,10 +117,6 @@ class Cell:
         more = (prompt, cached, generated, draft, accepted, timed_tokens, timed_us)
         self.requests += 1
         self.sums = added(self.sums, more)
-
-    def _add_block(self, number: int, block: Block) -> None:
-        requests, tokens, microseconds = self.measured.blocks.get(number, (0, 0, 0))
-        self.measured.blocks[number] = (requests + block[0], tokens + block[1], microseconds + block[2])
 
 
 Cells = dict[CellKey, Cell]
@@ -148,7 +159,7 @@ def packed_cells(
     """Rows of `request_rollup` for `write_cells`."""
     rows = []
     for number, ((context, category, outcome), cell) in enumerate(cells.items()):
-        packed = _encode(cell.measured)
+        packed = _encode(cell.measured if hours == 1 else cell.measured.with_hours())
         rows.append((hours, first_hour, context, category, outcome, cell.requests, packed, *cell.sums))
         if number % _BREATH_CELLS == 0:
             breathe()

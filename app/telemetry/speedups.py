@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import Any
 
 from sqlmodel import Session
 
 from app.database import Database
 from app.speculative.speedup import REQUESTS_LEAST, Estimate, Resampler, Stratum, Timed, estimates
 from app.telemetry.queries import RequestFilters
-from app.telemetry.recorded_launches import RecordedLaunch, recorded_launches
+from app.telemetry.recorded_launches import RecordedLaunch, differing_parts, recorded_launches
 from app.telemetry.stats_groups import GroupKey
-from app.telemetry.timed import SINGLE_ROWS_MOST, timed_requests
+from app.telemetry.timed import timed_requests
 
 FRESH_SECONDS = 60.0
 # An interval takes some ten milliseconds of computing. More groups than these have the speed-up without it.
@@ -29,7 +30,7 @@ class Speedup:
     """The gain of a group, category for category, and by category where that is known.
 
     `baselines` are the profiles that it is measured against; `differences` names what the two sides do not have in
-    common of `engine_build` and `device_set`.
+    common: `device_set`, `engine_build`, and parts of the profiles.
     """
 
     estimate: Estimate
@@ -40,22 +41,23 @@ class Speedup:
 
 @dataclass(slots=True)
 class _Baseline:
-    """What a profile recorded without speculation, on one build and device set."""
+    """What a profile recorded without speculation, on one build and device set, with the same settings."""
 
     profile_id: str
     engine_build: str
     device_set: str
+    settings: Sequence[bytes]
     by_category: dict[str | None, Timed] = field(default_factory=dict)
 
-    @property
-    def requests(self) -> int:
-        """Of all categories."""
-        return sum(timed.requests for timed in self.by_category.values())
+    def has_enough(self, category: str | None) -> bool:
+        """Whether it can be compared with requests of this category."""
+        timed = self.by_category.get(category)
+        return timed is not None and timed.requests >= REQUESTS_LEAST
 
     def differences(self, launch: RecordedLaunch) -> list[str]:
-        """What it has not in common with a launch, of that which is not a matter of the profile."""
-        names = ("engine_build", "device_set")
-        return [name for name in names if getattr(self, name) != getattr(launch, name)]
+        """What it has not in common with a launch, speculation aside."""
+        names = [name for name in ("device_set", "engine_build") if getattr(self, name) != getattr(launch, name)]
+        return [*names, *differing_parts(self.settings, launch.settings)]
 
 
 class Speedups:
@@ -83,10 +85,9 @@ class Speedups:
             with self._database.read() as session:
                 groups = _read(session, filters, names)
             found = _compared(groups)
-            self._kept.pop((filters, names), None)
-            while len(self._kept) >= _KEPT_MOST:
-                del self._kept[next(iter(self._kept))]
-            self._kept[filters, names] = (self._clock(), found)
+            now = self._clock()
+            fresh = [(key, each) for key, each in self._kept.items() if now - each[0] < FRESH_SECONDS]
+            self._kept = dict([*fresh[-_KEPT_MOST + 1 :], ((filters, names), (now, found))])
             return found
 
 
@@ -96,7 +97,7 @@ def speedup_ratios(database: Database, filters: RequestFilters) -> Mapping[str, 
     Raises DatabaseUnavailable.
     """
     with database.read() as session:
-        groups = _read(session, filters, ("profile",), single_rows_most=0)
+        groups = _read(session, filters, ("profile",), with_blocks=False)
     compared = ((str(key[0]), group.speedup(None)) for key, group in groups.items())
     return {profile_id: speedup.estimate.speedup for profile_id, speedup in compared if speedup is not None}
 
@@ -110,7 +111,7 @@ def _compared(groups: Mapping[GroupKey, "_Group"]) -> Mapping[GroupKey, Speedup]
 
 
 def _read(
-    session: Session, filters: RequestFilters, names: Sequence[str], single_rows_most: int = SINGLE_ROWS_MOST
+    session: Session, filters: RequestFilters, names: Sequence[str], with_blocks: bool = True
 ) -> Mapping[GroupKey, "_Group"]:
     """All that was served with speculation and has a baseline that knows its category."""
     launches = recorded_launches(session)
@@ -119,46 +120,43 @@ def _read(
     plain = [launch for launch in launches if launch.is_plain and launch.target in targets]
     if not plain:
         return {}
-    baselines = _baselines(session, filters, plain, single_rows_most)
-    chosen = {context: _choose(launch, baselines) for context, launch in speculating.items()}
+    baselines = _baselines(session, filters, plain, with_blocks)
+    ranked = {context: _ranked(launch, baselines) for context, launch in speculating.items()}
     groups: dict[GroupKey, _Group] = {}
-    contexts = [context for context, baseline in chosen.items() if baseline is not None]
-    served = timed_requests(session, filters, names, contexts, single_rows_most=single_rows_most)
+    contexts = [context for context, candidates in ranked.items() if candidates]
+    served = timed_requests(session, filters, names, contexts, with_blocks=with_blocks)
     for (key, context, category), timed in served.items():
-        if (baseline := chosen[context]) is not None and category in baseline.by_category:
+        baseline = next((each for each in ranked[context] if each.has_enough(category)), None)
+        if baseline is not None:
             groups.setdefault(key, _Group()).add(speculating[context], baseline, category, timed)
     return groups
 
 
 def _baselines(
-    session: Session, filters: RequestFilters, plain: Sequence[RecordedLaunch], single_rows_most: int
+    session: Session, filters: RequestFilters, plain: Sequence[RecordedLaunch], with_blocks: bool
 ) -> Mapping[PurePosixPath, Sequence[_Baseline]]:
-    """By target, those with enough requests; the one with most tokens first."""
+    """By target; the one with most tokens first."""
     everywhen = RequestFilters(outcome=filters.outcome, category=filters.category)
     by_id = {launch.context_id: launch for launch in plain}
-    found: dict[PurePosixPath, dict[tuple[str, ...], _Baseline]] = {}
-    served = timed_requests(session, everywhen, (), list(by_id), single_rows_most=single_rows_most)
+    found: dict[PurePosixPath, dict[tuple[Any, ...], _Baseline]] = {}
+    served = timed_requests(session, everywhen, (), list(by_id), with_blocks=with_blocks)
     for (_, context, category), timed in served.items():
         launch = by_id[context]
-        origin = (launch.profile_id, launch.engine_build, launch.device_set)
+        origin = (launch.profile_id, launch.engine_build, launch.device_set, launch.settings)
         baseline = found.setdefault(launch.target, {}).setdefault(origin, _Baseline(*origin))
         baseline.by_category.setdefault(category, Timed()).merge(timed)
-    return {
-        target: sorted(
-            (each for each in of_target.values() if each.requests >= REQUESTS_LEAST), key=_tokens, reverse=True
-        )
-        for target, of_target in found.items()
-    }
+    return {target: sorted(each.values(), key=_tokens, reverse=True) for target, each in found.items()}
 
 
-def _choose(launch: RecordedLaunch, baselines: Mapping[PurePosixPath, Sequence[_Baseline]]) -> _Baseline | None:
-    """That on the same devices and build; else one that differs in little."""
+def _ranked(launch: RecordedLaunch, baselines: Mapping[PurePosixPath, Sequence[_Baseline]]) -> Sequence[_Baseline]:
+    """The best first: what differs in least, and in devices last; of equals what the profile itself recorded."""
 
-    def distance(baseline: _Baseline) -> tuple[int, bool]:
+    def distance(baseline: _Baseline) -> tuple[bool, bool, int, bool]:
         differences = baseline.differences(launch)
-        return len(differences), "device_set" in differences
+        is_other = baseline.profile_id != launch.profile_id
+        return "device_set" in differences, "engine_build" in differences, len(differences), is_other
 
-    return min(baselines.get(launch.target, ()), key=distance, default=None)
+    return sorted(baselines.get(launch.target, ()), key=distance)
 
 
 def _tokens(baseline: _Baseline) -> int:

@@ -97,6 +97,20 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert 0.88 <= sum(holds() for _ in range(200)) / 200 <= 0.99
 
 
+def test_neighbours_that_are_alike_are_no_certainty() -> None:
+    """Load that comes and goes makes ten requests slow and ten fast, on both sides alike. Drawn one by one, every other
+    of such experiments would be sure of a gain or a loss; drawn in runs, one in six or so.
+    """
+    chance = random.Random(5)  # noqa: S311
+
+    def side() -> Timed:
+        loads = [chance.lognormvariate(0, 0.3) for _ in range(20)]
+        return timed(*((100, round(1e6 * load)) for load in loads for _ in range(10)))
+
+    sure = sum(estimates([Stratum(None, side(), side())], seeded())[0].pays is not None for _ in range(100))
+    assert sure < 25
+
+
 @pytest.mark.parametrize(("speculated", "plain", "is_enough"), [(5, 5, True), (4, 500, False), (500, 4, False)])
 def test_few_requests_are_not_compared(speculated: int, plain: int, is_enough: bool) -> None:
     assert Stratum(None, same(speculated, 10, 1), same(plain, 10, 1)).is_enough is is_enough

@@ -52,7 +52,7 @@ async def record(recorder: Recorder, context: LaunchContext, report: EngineRepor
 
 def known(database: Database, path: str = TARGET) -> list[Baseline]:
     with database.read() as session:
-        return list(baselines(session, path, BUILD, DEVICES))
+        return [baseline for baseline, _ in baselines(session, path, BUILD, DEVICES)]
 
 
 async def test_requests_of_the_same_target_without_speculation(
@@ -141,3 +141,29 @@ async def test_a_launch_that_speculates_gets_the_best_known(
     assert await Baselines(database).of(launch(wanted)) == Baseline("many", 2, 202, 4.0)
     assert await Baselines(database).of(launch(wish("fast", path="x.gguf", method="ngram-mod"))) is None
     assert await Baselines(database).of(launch(wish("slow"))) is None
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(9, "other"), (10, "mine")])
+async def test_what_the_profile_itself_recorded_goes_before_more_of_another(
+    count: int, chosen: str, database: Database, recorder: Recorder, catalog: ProfileCatalog
+) -> None:
+    """Another of the same target may be slow for its context, or for experts on the host."""
+    await catalog.create(wish("mine"))
+    await catalog.create(wish("other"))
+    await record(recorder, replace(PLAIN, profile_id="mine"), REPORT, count)
+    await record(recorder, replace(PLAIN, profile_id="other"), REPORT, 30, start=100)
+    found = await Baselines(database).of(launch(wish("mine", method="ngram-mod")))
+    assert found is not None
+    assert found.profile_id == chosen
+
+
+async def test_settings_that_are_the_same_go_before_more_requests(
+    database: Database, recorder: Recorder, catalog: ProfileCatalog
+) -> None:
+    """Also before the profile's own with others: what it was before it got a larger context."""
+    await catalog.create(profile(id="mine", target={"path": TARGET}, context={"size": 1024}))
+    await catalog.create(wish("same"))
+    await record(recorder, replace(PLAIN, profile_id="mine"), REPORT, 30)
+    await record(recorder, replace(PLAIN, profile_id="same"), REPORT, 10, start=100)
+    found = await Baselines(database).of(launch(wish("mine", method="ngram-mod")))
+    assert found == Baseline("same", 10, 1010, 20.0)

@@ -37,14 +37,21 @@ async def catalog(database: Database) -> ProfileCatalog:
 
 
 async def record(
-    recorder: Recorder, context: LaunchContext, rate: float, count: int = 10, *, at: float = 0.0, **more: Any
+    recorder: Recorder,
+    context: LaunchContext,
+    rate: float,
+    count: int = 10,
+    *,
+    at: float = 0.0,
+    apart: float = 1.0,
+    **more: Any,
 ) -> None:
-    """So many requests of 101 tokens, about as fast, a second apart."""
+    """So many requests of 101 tokens, about as fast, `apart` in seconds."""
     chance = random.Random(count)  # noqa: S311
     for number in range(count):
         microseconds = round(1e8 / rate * (1 + 0.01 * chance.uniform(-1, 1)))
         report = structs.replace(UNDRAFTED, generated_tokens=101, generation_us=microseconds)
-        recorder.on_request_finished(finished(at + number, context=context, report=report, **more))
+        recorder.on_request_finished(finished(at + number * apart, context=context, report=report, **more))
     await recorder.flush()
 
 
@@ -126,6 +133,52 @@ async def test_of_several_baselines_the_one_with_most_tokens(
     assert (found.baselines, round(found.estimate.speedup)) == (["other"], 3)
 
 
+async def test_the_profile_itself_goes_before_others(
+    database: Database, recorder: Recorder, catalog: ProfileCatalog
+) -> None:
+    """However much they recorded: what makes them slower or faster may be in no setting."""
+    await catalog.create(profile(id="slow", target={"path": TARGET}))
+    await record(recorder, replace(FAST, revision=1), 80)
+    await record(recorder, replace(PLAIN, profile_id="slow"), 20, 90, at=100)
+    await record(recorder, replace(PLAIN, profile_id="fast"), 100, at=300)
+    found = gained(database)["fast",]
+    assert (found.baselines, found.differences) == (["fast"], [])
+    assert found.estimate.speedup == pytest.approx(0.8, rel=0.01)
+    assert found.estimate.pays is False
+
+
+async def test_what_differs_besides_speculation_is_named(
+    database: Database, recorder: Recorder, catalog: ProfileCatalog
+) -> None:
+    """Experts on the host, and another context: the profile that has least of that is the baseline."""
+    await catalog.patch("plain", {"placement": {"cpu_moe_layers": 9}, "context": {"size": 512}, "description": "x"})
+    await record(recorder, FAST, 60)
+    await record(recorder, replace(PLAIN, revision=2), 20, 90, at=100)
+    found = gained(database)["fast",]
+    assert found.differences == ["context", "placement"]
+    assert found.estimate.speedup == pytest.approx(3, rel=0.01)
+    await catalog.create(profile(id="near", target={"path": TARGET}, context={"size": 512}))
+    await record(recorder, replace(PLAIN, profile_id="near"), 30, at=300)
+    found = gained(database)["fast",]
+    assert (found.baselines, found.differences) == (["near"], ["context"])
+    await record(recorder, PLAIN, 40, at=400)
+    assert gained(database)["fast",].differences == []
+
+
+async def test_a_category_that_the_best_baseline_lacks_is_compared_with_the_next(
+    database: Database, recorder: Recorder, catalog: ProfileCatalog
+) -> None:
+    await catalog.create(profile(id="other", target={"path": TARGET}))
+    for category, at in (("code", 0), ("qa", 100)):
+        await record(recorder, FAST, 60, at=at, category=category)
+    await record(recorder, PLAIN, 30, 20, at=200, category="code")
+    await record(recorder, PLAIN, 30, 4, at=300, category="qa")
+    await record(recorder, replace(PLAIN, profile_id="other"), 20, at=400, category="qa")
+    found = gained(database)["fast",]
+    assert found.baselines == ["other", "plain"]
+    assert {name: round(each.speedup) for name, each in found.by_category.items()} == {"code": 2, "qa": 3}
+
+
 async def test_launches_with_baselines_of_their_own_add_up(
     database: Database, recorder: Recorder, catalog: ProfileCatalog
 ) -> None:
@@ -173,8 +226,8 @@ async def test_there_is_none_where_there_is_nothing_to_compare(database: Databas
 @pytest.mark.usefixtures("catalog")
 async def test_it_stays_when_the_rows_go(database: Database, recorder: Recorder) -> None:
     """From roll-ups the same speed-up, and an interval much like it."""
-    await record(recorder, FAST, 60, 200, category="code")
-    await record(recorder, PLAIN, 30, 200, at=300, category="code")
+    await record(recorder, FAST, 60, 200, apart=60, category="code")
+    await record(recorder, PLAIN, 30, 200, at=1, apart=60, category="code")
     before = gained(database)["fast",]
     later = START_SECONDS + 100 * 86_400
     Retention(database, days=1, bytes_most=0, clock=lambda: later).keep_up()

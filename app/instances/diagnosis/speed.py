@@ -28,7 +28,7 @@ def slower_than_baseline(evidence: Evidence) -> Finding | None:
     Silent until both sides have `REQUESTS_LEAST` requests and `TOKENS_LEAST` generated tokens.
     """
     baseline, tally, profile = evidence.baseline, evidence.tally, evidence.launch.profile
-    if baseline is None or not profile.speculation.methods or not _is_enough(tally) or not _is_enough(baseline):
+    if baseline is None or not profile.speculation.methods or not is_enough(tally) or not is_enough(baseline):
         return None
     rate, plain = rate_of(tally), rate_of(baseline)
     if rate is None or plain is None or rate >= SLOWER_RATIO * plain:
@@ -54,7 +54,8 @@ def slower_than_baseline(evidence: Evidence) -> Finding | None:
     )
 
 
-def _is_enough(counted: Tally | Baseline) -> bool:
+def is_enough(counted: Tally | Baseline) -> bool:
+    """Whether it can be compared."""
     return counted.requests >= REQUESTS_LEAST and counted.generated_tokens >= TOKENS_LEAST
 
 
