@@ -21,7 +21,9 @@ def held(folder: Path, database_file: Path | None = None) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_locked(folder / _LOCK_NAME, folder, "PACELINE_DATA_DIR"))
-        if database_file is not None and database_file.parent.resolve() != folder.resolve():
+        # Through whichever link: it is the file that has one service.
+        database_file = None if database_file is None else database_file.resolve()
+        if database_file is not None and database_file.parent != folder.resolve():
             database_file.parent.mkdir(parents=True, exist_ok=True)
             lock = database_file.with_name(f"{database_file.name}.lock")
             stack.enter_context(_locked(lock, database_file, "PACELINE_DATABASE_URL"))

@@ -111,13 +111,22 @@ class Database:
                 raise
             raise unavailable(failure) from failure
 
-    def submit(self, work: Callable[[Session], T], *, urgent: bool = True) -> "Future[T]":
+    def submit(
+        self,
+        work: Callable[[Session], T],
+        *,
+        urgent: bool = True,
+        settled: "Callable[[Future[T]], object] | None" = None,
+    ) -> "Future[T]":
         """Have `work` run in the writer thread; its result comes after COMMIT.
 
         `work` neither commits nor rolls back: an exception undoes it, and it alone. Raises DatabaseUnavailable once
-        the database is closed. A future cancelled before its turn is skipped.
+        the database is closed. A future cancelled before its turn is skipped. `settled` is called with the future on
+        the writer thread; what is added to the future later may be called by who adds it.
         """
         piece = _Piece(work, urgent)
+        if settled is not None:
+            piece.future.add_done_callback(settled)
         with self._arrived:
             if self._closing:
                 raise DatabaseUnavailable("the database is closed: the service is stopping")

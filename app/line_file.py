@@ -133,8 +133,17 @@ class LineFile(Generic[T]):
                 self._descriptor = -1
 
     def _part(self, start: int, most: int) -> FrontPart[T]:
-        data = os.pread(self._descriptor, min(_READ_BYTES, self._end - start), start)
+        data, asked_bytes = b"", _READ_BYTES
+        # A line may be longer than what is read at once.
+        while b"\n" not in data and len(data) < self._end - start:
+            data, had_bytes = os.pread(self._descriptor, min(asked_bytes, self._end - start), start), len(data)
+            asked_bytes *= 2
+            if len(data) == had_bytes:
+                break
         lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)[:most]
+        if not lines and start < self._end:
+            _log.error("%s has lost what was in it: somebody else writes there", self.path)
+            return FrontPart((), self._rows, self._end)
         values = [value for line in lines for value in self._read(line)]
         return FrontPart(values, len(lines) - len(values), start + sum(map(len, lines)))
 
@@ -164,25 +173,34 @@ class LineFile(Generic[T]):
 
     def _find_end(self) -> None:
         """Behind the last whole line; zero bytes begin what was only reserved."""
-        self._front = self._end = self._rows = 0
-        while data := os.pread(self._descriptor, _READ_BYTES, self._end):
+        self._front = self._end = self._rows = at = 0
+        while data := os.pread(self._descriptor, _READ_BYTES, at):
             used = data.partition(b"\0")[0]
-            whole = used.rfind(b"\n") + 1
             self._rows += used.count(b"\n")
-            self._end += whole
-            if not whole or len(used) < len(data):
-                with contextlib.suppress(OSError):
-                    os.pwrite(self._descriptor, bytes(len(used) - whole), self._end)
-                return
+            if b"\n" in used:
+                self._end = at + used.rfind(b"\n") + 1
+            at += len(used)
+            if len(used) < len(data):
+                break
+        self._blank(self._end, os.fstat(self._descriptor).st_size)
 
     def _clear(self) -> None:
-        """A zero byte ends what is read, so the first one will do. What is reserved stays so."""
+        """What is reserved stays so."""
+        end = self._end + len(_END)
         self._front = self._end = self._rows = 0
-        with contextlib.suppress(OSError):
-            os.pwrite(self._descriptor, b"\0", 0)
-            if os.fstat(self._descriptor).st_size > self._bytes_reserved:
-                os.ftruncate(self._descriptor, self._bytes_reserved)
+        self._blank(0, end)
         self._is_short = False
+
+    def _blank(self, start: int, end: int) -> None:
+        """Nothing from here on is to be read again, not even where a line that is written over it comes to be torn."""
+        with contextlib.suppress(OSError):
+            # The first one will do, if no more can be written.
+            os.pwrite(self._descriptor, _END, start)
+            kept_bytes = max(start + len(_END), self._bytes_reserved)
+            if os.fstat(self._descriptor).st_size > kept_bytes:
+                os.ftruncate(self._descriptor, kept_bytes)
+            for at in range(start, min(end, kept_bytes), _READ_BYTES):
+                os.pwrite(self._descriptor, bytes(min(_READ_BYTES, min(end, kept_bytes) - at)), at)
 
     def _reserve(self) -> None:
         try:

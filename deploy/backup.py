@@ -6,6 +6,7 @@ docs/deployment.md says how a copy is put back.
 """
 
 import io
+import signal
 import sqlite3
 import sys
 import tarfile
@@ -25,6 +26,9 @@ def main(arguments: Sequence[str]) -> int:
     if sys.stdout.isatty():
         return _failed("the archive goes to standard output: backup.py DATA_FOLDER > paceline.tar")
     folder = Path(arguments[0]).resolve()
+    # Or the copy of the database would stay in the folder.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda *_: sys.exit(1))
     try:
         # First, and then the database: a row that moves over in between is in both, and recorded once all the same.
         waiting = {name: _lines(folder / name) for name in WAITING if (folder / name).exists()}
@@ -63,7 +67,14 @@ def _write_archive(folder: Path, copy: Path, waiting: Mapping[str, bytes]) -> No
             archive.addfile(_private(tarfile.TarInfo("paceline.db"), owned, copy.stat().st_size), data)
         for name in OTHERS:
             if (folder / name).exists():
-                archive.add(folder / name, name)
+                # Itself a link, it would be one in the copy, to a place that another machine does not have.
+                archive.add((folder / name).resolve(), name, filter=_told)
+
+
+def _told(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    if member.issym():
+        print(f"{member.name} is a link: not in the copy is what it points at, {member.linkname}", file=sys.stderr)
+    return member
 
 
 def _private(member: tarfile.TarInfo, owned: tarfile.TarInfo, size_bytes: int) -> tarfile.TarInfo:

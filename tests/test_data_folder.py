@@ -53,6 +53,19 @@ def test_a_database_that_lies_elsewhere_is_held_too(tmp_path: Path) -> None:
         pass
 
 
+def test_a_database_behind_links_is_held_as_one(tmp_path: Path) -> None:
+    links = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        links.append(tmp_path / name / f"{name}.db")
+        links[-1].symlink_to(tmp_path / "shared.db")
+    held_twice = pytest.raises(DataFolderInUse, match=r"shared\.db.*PACELINE_DATABASE_URL")
+    with held(tmp_path / "a", links[0]), held_twice, held(tmp_path / "b", links[1]):
+        raise AssertionError("held twice")
+    with held(tmp_path / "b", links[1]):
+        pass
+
+
 def test_two_folders_live_side_by_side(tmp_path: Path) -> None:
     with held(tmp_path / "a"), held(tmp_path / "b"):
         pass

@@ -115,12 +115,14 @@ class InstanceArchive:
         self._is_asked = True
         batch: list[ToldRecord] = []
         try:
-            asked = self._database.submit(lambda session: self._write(session, batch), urgent=urgent)
+            return self._database.submit(
+                lambda session: self._write(session, batch),
+                urgent=urgent,
+                settled=lambda done: self._settle(done, batch),
+            )
         except DatabaseUnavailable:
             self._is_asked = False
             return None
-        asked.add_done_callback(lambda done: self._settle(done, batch))
-        return asked
 
     def _write(self, session: Session, batch: list[ToldRecord]) -> None:
         """On the writer thread."""

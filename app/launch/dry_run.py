@@ -58,9 +58,9 @@ class DryRuns:
         """What the engine says of a launch with these flags and this profile's environment, on these devices."""
         if (cannot := _cannot(engine)) is not None:
             return cannot
+        key = await asyncio.to_thread(_key, engine, tuple(flags), devices, environment)
         if self._is_ending:
             return _SERVICE_ENDS
-        key = await asyncio.to_thread(_key, engine, tuple(flags), devices, environment)
         if (known := self._known.get(key)) is not None:
             self._known.move_to_end(key)
             return known
@@ -70,7 +70,9 @@ class DryRuns:
             self._running[key] = run
             run.add_done_callback(lambda _: self._running.pop(key, None))
         # An asker that leaves does not end the run of the others.
-        return await asyncio.shield(run)
+        await asyncio.wait((run,))
+        # Where it had not begun, it could not say so itself.
+        return _SERVICE_ENDS if run.cancelled() else run.result()
 
     def end(self) -> None:
         """The service ends: who waits for a run is told that there is none."""

@@ -144,7 +144,11 @@ class Recorder:
         self._asked = True
         batch = _Batch()
         try:
-            future = self._database.submit(lambda session: self._write(session, batch), urgent=urgent)
+            future = self._database.submit(
+                lambda session: self._write(session, batch),
+                urgent=urgent,
+                settled=lambda done: self._settle(done, batch),
+            )
         except DatabaseUnavailable as failure:
             self._asked = False
             if self._spill is None:  # else they wait, and go there in the end
@@ -152,7 +156,6 @@ class Recorder:
                 self._waiting.clear()
                 _log.error("rows go unrecorded: %s", failure)
             return None
-        future.add_done_callback(lambda done: self._settle(done, batch))
         self._wake()
         return future
 

@@ -1,5 +1,6 @@
 """What was spilled on its way into the database, in the order in which it was told."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -35,7 +36,6 @@ class Replay:
         self._unsaid_rows = 0
         self.replayed_rows = 0
         self.lost_rows = 0
-        self.obstacle: str | None = None
 
     def go_on(self, now: float) -> float | None:
         """Begin with the next part if it is time; seconds until the next try, None where there is none to come.
@@ -48,11 +48,11 @@ class Replay:
             return self._retry_at - now
         part = self._spill.front(1 if self._singly else _PART_ROWS)
         self._is_under_way = True
-        try:
-            future = self._database.submit(lambda session: self._rows.insert(session, part.values))
-        except DatabaseUnavailable:  # closed: the next start goes on
-            return None
-        future.add_done_callback(lambda done: self._settle(done, part))
+        # Closed: the next start goes on.
+        with contextlib.suppress(DatabaseUnavailable):
+            self._database.submit(
+                lambda session: self._rows.insert(session, part.values), settled=lambda done: self._settle(done, part)
+            )
         return None
 
     def _settle(self, done: "Future[int]", part: FrontPart[Recorded]) -> None:
@@ -60,7 +60,6 @@ class Replay:
         if failure is not None or done.cancelled():
             self._rows.forget()
         if isinstance(failure, DatabaseUnavailable) or done.cancelled():
-            self.obstacle = str(failure)
             self._retry_at = time.monotonic() + RETRY_SECONDS
         elif failure is not None and len(part.values) > 1:
             self._singly = len(part.values)
@@ -71,7 +70,6 @@ class Replay:
         self._on_settled()
 
     def _finish(self, part: FrontPart[Recorded], failure: BaseException | None, inserted_rows: int) -> None:
-        self.obstacle = None
         self.replayed_rows += inserted_rows
         self.lost_rows += part.unreadable
         if failure is not None:

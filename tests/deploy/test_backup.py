@@ -130,3 +130,46 @@ def test_what_cannot_be_copied_is_said_and_leaves_no_archive(tmp_path: Path, con
     assert said in copied.stderr
     assert (tmp_path / "paceline.tar").stat().st_size == 0
     assert [path.name for path in data.iterdir()] == (["paceline.db"] if content else [])
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with a database that takes a while to be copied."""
+    data = tmp_path / "data"
+    data.mkdir()
+    with closing(sqlite3.connect(data / "paceline.db")) as connection:
+        connection.execute("CREATE TABLE filler AS SELECT randomblob(50000000) AS bytes")
+    return data
+
+
+def test_what_lies_elsewhere_behind_a_link_is_in_the_copy_itself(tmp_path: Path, data: Path) -> None:
+    """A link to a place that another machine does not have would be no copy. Of those further in it is said."""
+    elsewhere = tmp_path / "etc"
+    (elsewhere / "profiles").mkdir(parents=True)
+    (elsewhere / "profiles" / "filed.yaml").write_text("id: filed")
+    (elsewhere / "profiles" / "linked.yaml").symlink_to("/nowhere/linked.yaml")
+    (elsewhere / "key").write_text("secret")
+    (data / "profiles").symlink_to(elsewhere / "profiles")
+    (data / "admin.key").symlink_to(elsewhere / "key")
+    copied = backup(tmp_path / "paceline.tar", data)
+    assert copied.returncode == 0, copied.stderr
+    assert "profiles/linked.yaml is a link: not in the copy is what it points at, /nowhere/linked.yaml" in copied.stderr
+    with tarfile.open(tmp_path / "paceline.tar") as found:
+        kinds = {member.name: member.type for member in found}
+        key = found.extractfile("admin.key")
+        assert key is not None
+        assert key.read() == b"secret"
+    assert kinds["profiles"] == tarfile.DIRTYPE
+    assert kinds["profiles/filed.yaml"] == kinds["admin.key"] == tarfile.REGTYPE
+
+
+def test_who_is_told_to_end_leaves_no_copy_of_the_database_behind(data: Path) -> None:
+    with (ROOT / "deploy" / "backup.py").open() as program:
+        command = [sys.executable, "-I", "-", str(data)]
+        copying = subprocess.Popen(command, stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    # It waits for its reader, with the copy in the folder.
+    eventually(lambda: list(data.glob("backup-*/paceline.db")) or None)
+    copying.terminate()
+    copying.communicate(timeout=DEADLINE_SECONDS)
+    assert copying.returncode == 1
+    assert [path.name for path in data.iterdir()] == ["paceline.db"]

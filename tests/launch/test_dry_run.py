@@ -180,6 +180,25 @@ async def test_closing_ends_the_child(fake: EngineFacts, asked: Asked) -> None:
     assert len(asked.runs) == 1
 
 
+async def test_the_end_may_come_while_an_asker_still_reads_its_files(
+    dry_runs: DryRuns, fake: EngineFacts, asked: Asked
+) -> None:
+    asker = asyncio.create_task(dry_runs.witness(fake, asked.flags(), (), {}))
+    await asyncio.sleep(0)
+    dry_runs.end()
+    assert reason(await asker) == "service-ends"
+    assert asked.runs == []
+
+
+async def test_the_end_may_come_before_a_run_has_begun(dry_runs: DryRuns, fake: EngineFacts, asked: Asked) -> None:
+    asker = asyncio.create_task(dry_runs.witness(fake, asked.flags(), (), {}))
+    while not dry_runs._running:  # noqa: ASYNC110 - it must not go further than that
+        await asyncio.sleep(0)
+    dry_runs.end()
+    assert reason(await asker) == "service-ends"
+    assert asked.runs == []
+
+
 def reason(outcome: Outcome) -> str:
     assert isinstance(outcome, Unwitnessed)
     return outcome.reason

@@ -223,7 +223,8 @@ def test_a_request_in_flight_holds_the_stop_until_a_second_signal(arguments: tup
         moment = engine.signal()
         assert engine.wait_for_end() == 1
         assert time.monotonic() - moment < 2.0
-        assert "\nReceived second interrupt, terminating immediately.\n" in engine.log
+        # Two of its threads write here, and either's line can stand in the other's.
+        assert "Received second interrupt, terminating immediately." in engine.log
 
 
 def test_a_stop_ends_when_the_client_leaves(arguments: tuple[str, ...]) -> None:

@@ -52,6 +52,13 @@ def test_ratios_are_of_sums(database: Database) -> None:
     assert told(database) == {(): expected}
 
 
+def test_drafts_may_be_longer_than_an_answer_of_sqlite_is_wide(database: Database) -> None:
+    written(database, [window(0, accepted_by_position=tuple(range(2500))), window(1, accepted_by_position=(5,))])
+    found = told(database, "profile", "hour")
+    (by_position,) = (each.acceptance_rate_by_position for each in found.values())
+    assert by_position == [5 / 20, *(position / 20 for position in range(1, 2500))]
+
+
 def test_one_window_without_positions_leaves_the_group_without_them(database: Database) -> None:
     written(database, [window(0), window(1, accepted_by_position=None)])
     assert told(database)[()].acceptance_rate_by_position is None
