@@ -136,9 +136,9 @@ def text_of(payloads: list[str]) -> str:
 
 
 def eventually(ask: Callable[[], T | None], deadline_seconds: float = DEADLINE_SECONDS) -> T:
-    """The first answer that is one; asked again and again, since nobody tells."""
+    """The first answer that is one, neither None nor False; asked again and again, since nobody tells."""
     deadline = time.monotonic() + deadline_seconds
-    while (found := ask()) is None:
+    while (found := ask()) is None or found is False:
         assert time.monotonic() < deadline, f"nothing came within {deadline_seconds:g} s"
     return found
 

@@ -6,21 +6,30 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
+from app.speculative.parameters import Method
+from app.telemetry.codes import CATEGORIES, OUTCOMES
 from app.telemetry.queries import QueryInvalid, RequestFilters
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
 def filters(
-    profile: str | None = None,
-    outcome: str | None = None,
-    method: str | None = None,
-    category: str | None = None,
+    profile: Annotated[str | None, Query(description="id of a profile, also of one that is deleted")] = None,
+    outcome: Annotated[str | None, Query(description=", ".join(OUTCOMES.numbers))] = None,
+    method: Annotated[str | None, Query(description=", ".join(Method))] = None,
+    category: Annotated[str | None, Query(description=", ".join(CATEGORIES.numbers))] = None,
     since: Annotated[str | None, Query(description="RFC 3339; the first moment that counts")] = None,
     until: Annotated[str | None, Query(description="RFC 3339; the first moment after those that count")] = None,
 ) -> RequestFilters:
     """The filters that a query asks for. Raises QueryInvalid."""
-    return RequestFilters(profile, outcome, method, category, _time("since", since), _time("until", until))
+    if profile == "":
+        raise QueryInvalid("profile", "it is empty; leave it out for all profiles")
+    if method is not None and method not in set(Method):
+        raise QueryInvalid("method", f"{method!r} is none of {', '.join(Method)}")
+    first, end = _time("since", since), _time("until", until)
+    if first is not None and end is not None and first >= end:
+        raise QueryInvalid("until", f"{until!r} is not after `since`: nothing lies between them")
+    return RequestFilters(profile, outcome, method, category, first, end)
 
 
 def only(*names: str) -> Any:

@@ -23,6 +23,8 @@ _GROUPINGS: Mapping[str, Any] = {
     "revision": col(LaunchContextRow.revision),
     "method": col(LaunchContextRow.method),
     "engine_build": col(LaunchContextRow.engine_build),
+    "argv_hash": col(LaunchContextRow.argv_hash),
+    "device_set": col(LaunchContextRow.device_set),
     _HOUR: col(AcceptanceWindowRow.id) // IDS_PER_HOUR,
 }
 

@@ -39,6 +39,8 @@ GROUPINGS: Mapping[str, Grouping] = {
     "revision": _of_context(LaunchContextRow.revision),
     "method": _of_context(LaunchContextRow.method),
     "engine_build": _of_context(LaunchContextRow.engine_build),
+    "argv_hash": _of_context(LaunchContextRow.argv_hash),
+    "device_set": _of_context(LaunchContextRow.device_set),
     "category": Grouping(col(RequestRow.category_code), col(RollupRow.category_code), CATEGORIES.decode),
     # Ids begin with the time, so the hour is in them.
     "hour": Grouping(

@@ -86,7 +86,7 @@ def served_scene(tiny: TinyModels, nvml_library: Path) -> Iterator[Scene]:
             service.start(shape.id)
         # As somebody else's Prometheus would.
         assert service.client.get(f"/upstream/{NGRAM.id}/metrics").status_code == 200
-        eventually(lambda: prometheus.value("sum(paceline_spec_decode_paused)"))
+        eventually(lambda: prometheus.value("sum(paceline_spec_decode_paused)") == 1)
         living = "count(paceline_instance_leases)"
         eventually(lambda: prometheus.value(living) == 4 or None)
         # A look at the card is taken each second, and the first of them has everything.

@@ -48,7 +48,8 @@ def test_the_speed_up_is_that_of_the_rows(service: Service) -> None:
     assert (speedup["baselines"], speedup["differences"]) == (["plain"], [])
     (category,) = speedup["by_category"].values()
     assert {**speedup, "interval": None} == {
-        **category, "interval": None, "by_category": speedup["by_category"], "baselines": ["plain"], "differences": [],
+        **category, "interval": None, "by_category": speedup["by_category"], "not_compared": {}, "reason": None,
+        "baselines": ["plain"], "differences": [],
     }  # fmt: skip
     assert category["interval"] == speedup["interval"]
 

@@ -83,18 +83,21 @@ def test_what_scatters_more_is_less_sure() -> None:
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    """Two hundred experiments with a true speed-up of 1.5; percentiles of 20 requests cover a little less than 95 %."""
+    """Experiments with a true speed-up of 1.5, of a handful of requests and of many. Percentiles alone would hold it in 88
+    of 100 with five.
+    """
     chance = random.Random(11)  # noqa: S311
 
-    def side(rate: float) -> Timed:
-        lengths = [chance.randrange(20, 400) for _ in range(20)]
+    def side(rate: float, count: int) -> Timed:
+        lengths = [chance.randrange(20, 400) for _ in range(count)]
         return timed(*((tokens, round(tokens / rate * chance.uniform(0.6, 1.4) * 1e6)) for tokens in lengths))
 
-    def holds() -> bool:
-        low, high = estimates([Stratum(None, side(45), side(30))], seeded())[0].interval or (0, 0)
+    def holds(count: int) -> bool:
+        low, high = estimates([Stratum(None, side(45, count), side(30, count))], seeded())[0].interval or (0, 0)
         return low <= 1.5 <= high
 
-    assert 0.88 <= sum(holds() for _ in range(200)) / 200 <= 0.99
+    for count in (5, 10, 20, 60):
+        assert 0.91 <= sum(holds(count) for _ in range(200)) / 200 <= 0.995, count
 
 
 def test_neighbours_that_are_alike_are_no_certainty() -> None:

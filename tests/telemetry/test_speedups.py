@@ -16,10 +16,17 @@ from app.instances.lease import LaunchContext
 from app.profiles.catalog import ProfileCatalog
 from app.proxy.observer import Outcome
 from app.speculative.speedup import Estimate
+from app.telemetry.comparison import NotCompared, Speedup
 from app.telemetry.queries import RequestFilters
 from app.telemetry.recorder import Recorder
 from app.telemetry.retention import Retention
-from app.telemetry.speedups import FRESH_SECONDS, INTERVALS_MOST, Speedup, Speedups, speedup_ratios
+from app.telemetry.speedups import (
+    FRESH_LEAST_SECONDS,
+    FRESH_MOST_SECONDS,
+    INTERVALS_MOST,
+    Speedups,
+    speedup_ratios,
+)
 
 FAST = replace(CONTEXT, profile_id="fast", revision=1, method="ngram-mod")
 PLAIN = replace(PLAIN_CONTEXT, profile_id="plain", revision=1)
@@ -98,7 +105,10 @@ async def test_each_category_against_the_same(database: Database, recorder: Reco
     assert found.estimate.speedup == pytest.approx(145 / 80, rel=0.01)
     by_category = gained(database, "category", "profile")
     assert is_like(by_category["code", "fast"].estimate, found.by_category["code"])
-    assert set(by_category) == {("code", "fast"), ("translation", "fast")}
+    assert found.not_compared == {"qa": (4, 90), "rag": (90, 0)}
+    compared = {key for key, each in by_category.items() if each.estimate is not None}
+    assert compared == {("code", "fast"), ("translation", "fast")}
+    assert by_category["qa", "fast"].reason is by_category["rag", "fast"].reason is NotCompared.TOO_FEW_REQUESTS
     assert is_like(gained(database, category="translation")["fast",].estimate, found.by_category["translation"])
 
 
@@ -212,15 +222,26 @@ async def test_what_is_chosen_is_compared_with_all_of_the_baseline(database: Dat
 
 
 @pytest.mark.usefixtures("catalog")
-async def test_there_is_none_where_there_is_nothing_to_compare(database: Database, recorder: Recorder) -> None:
-    await record(recorder, FAST, 60)
+async def test_where_there_is_nothing_to_compare_it_says_why(database: Database, recorder: Recorder) -> None:
+    await record(recorder, PLAIN, 30, 4, category="code")
+    assert gained(database) == {}  # nothing speculates
+    await record(recorder, replace(FAST, revision=9), 60, at=50)  # of a revision that nobody knows
     assert gained(database) == {}
-    await record(recorder, replace(PLAIN, revision=9), 30, at=100)  # of a revision that nobody knows
-    await record(recorder, replace(PLAIN, method="mtp"), 30, at=200)
-    assert gained(database) == {}
-    await record(recorder, PLAIN, 30, at=300)
+    await record(recorder, FAST, 60, at=100, category="code")
+    few = gained(database)["fast",]
+    assert (few.estimate, few.reason, few.baselines) == (None, NotCompared.TOO_FEW_REQUESTS, ["plain"])
+    assert few.not_compared == {"code": (10, 4)}
     assert gained(database, "category") == gained(database, "method", "revision") == {}
-    assert gained(database) != {}
+
+
+async def test_without_a_baseline_it_says_so(database: Database, recorder: Recorder, catalog: ProfileCatalog) -> None:
+    await catalog.create(profile(id="other", target={"path": "models/other.gguf"}))
+    await record(recorder, FAST, 60, category="code")
+    await record(recorder, replace(PLAIN, profile_id="other"), 30, at=100, category="code")
+    await record(recorder, replace(PLAIN, method="mtp"), 30, at=200)
+    alone = gained(database)["fast",]
+    assert (alone.estimate, alone.reason, alone.baselines) == (None, NotCompared.NO_BASELINE, [])
+    assert alone.not_compared == {"code": (10, 0)}
 
 
 @pytest.mark.usefixtures("catalog")
@@ -253,9 +274,15 @@ async def test_many_groups_have_no_intervals(database: Database, recorder: Recor
 
 
 @pytest.mark.usefixtures("catalog")
-async def test_an_answer_is_kept_for_a_minute(database: Database, recorder: Recorder) -> None:
-    now = [0.0]
-    speedups = Speedups(database, clock=lambda: now[0])
+async def test_an_answer_is_kept_for_a_moment(database: Database, recorder: Recorder) -> None:
+    """For a hundred times what it took, in bounds; here it takes no time, or as much as the clock goes on."""
+    now, takes_seconds = [0.0], 0.0
+
+    def clock() -> float:
+        now[0] += takes_seconds
+        return now[0]
+
+    speedups = Speedups(database, clock=clock)
 
     def requests(*names: str, **filters: Any) -> Sequence[int]:
         return [each.estimate.requests for each in speedups.of(RequestFilters(**filters), names).values()]
@@ -265,13 +292,19 @@ async def test_an_answer_is_kept_for_a_minute(database: Database, recorder: Reco
     await record(recorder, FAST, 60, at=100)
     assert requests("profile") == []
     assert requests("profile", "method") == requests("profile", profile="fast") == [10]
-    now[0] = FRESH_SECONDS
+    now[0] = FRESH_LEAST_SECONDS
+    takes_seconds = 5.0
     assert requests("profile", "profile") == [10]
-    # Those asked least lately are forgotten, however many questions there are.
     await record(recorder, FAST, 60, at=200)
+    takes_seconds, now[0] = 0.0, now[0] + FRESH_MOST_SECONDS - 1
+    assert requests("profile") == [10]
+    now[0] += 1
+    assert requests("profile") == [20]
+    # Those asked least lately are forgotten, however many questions there are.
+    await record(recorder, FAST, 60, at=300)
     for number in range(40):
         requests("profile", profile=f"nobody-{number}")
-    assert requests("profile") == [20]
+    assert requests("profile") == [30]
 
 
 @pytest.mark.usefixtures("catalog")

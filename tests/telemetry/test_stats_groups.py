@@ -191,7 +191,7 @@ def test_unknown_groups_are_named(database: Database, names: tuple[str, ...], na
         pytest.raises(
             QueryInvalid,
             match=f"group_by: {named} cannot be grouped by; "
-            "profile, revision, method, engine_build, category, hour can",
+            "profile, revision, method, engine_build, argv_hash, device_set, category, hour can",
         ),
     ):
         stats(session, RequestFilters(), group_by=names)
