@@ -136,10 +136,11 @@ def create_app(settings: Settings) -> Application:
     checkup = checkup_of(supervisor.roster, inventory, bus, database)
     event_feed = EventFeed(supervisor.roster.record)
     upstreams = Upstreams(connect_timeout_seconds=settings.connect_seconds, idle_timeout_seconds=settings.idle_seconds)
+    speeds = RecordedSpeeds(database)
     relay = Relay(
         names=catalog.names,
         profile=lambda profile_id: catalog.get(profile_id).profile,
-        candidates=candidates_of(catalog, supervisor, RecordedSpeeds(database)),
+        candidates=candidates_of(catalog, supervisor, speeds),
         lease=supervisor.lease,
         lease_when_ready=supervisor.lease_when_ready,
         models=lambda: models_of(catalog, supervisor),
@@ -159,7 +160,6 @@ def create_app(settings: Settings) -> Application:
         queue_limit=settings.queue_limit,
     )
     event_feed.subscribe(bus)
-    hear_windows(bus, recorder.take)
     window_hours = WindowHours(database, is_all_there=lambda: recorder.spilled_rows == 0)
     retention = Retention(
         database, days=settings.retention_days, bytes_most=settings.retention_bytes, labels=recorder.labels
@@ -183,9 +183,10 @@ def create_app(settings: Settings) -> Application:
                     archive.run(),
                     window_hours.run(),
                     retention.run(),
+                    speeds.run(),
                     autostart(catalog, supervisor, bus.publish),
                 )
-                async with running(first_look(probe), *jobs):
+                async with running(first_look(probe), *jobs, first=speeds.first_reading()):
                     yield
                     await supervisor.close(settings.drain_seconds)
                 await write_the_rest(dry_runs, upstreams, database, recorder, archive)
@@ -267,6 +268,7 @@ def _subscribe(
     bus.subscribe(InstanceStateChanged, relay.on_instance_state)
     bus.subscribe(InstanceStateChanged, _log_state)
     bus.subscribe(RequestFinished, recorder.on_request_finished)
+    hear_windows(bus, recorder.take)
     bus.subscribe(InstanceStateChanged, lambda _: inventory.listing.forget())
     bus.subscribe(InstanceStateChanged, inventory.sampler.on_instance_state)
     bus.subscribe(ProfileDeleted, lambda event: supervisor.forget(event.profile_id))

@@ -225,12 +225,13 @@ def models_of(catalog: ProfileCatalog, supervisor: Supervisor) -> list[dict[str,
 
 
 @contextlib.asynccontextmanager
-async def running(*jobs: Any) -> AsyncIterator[None]:
-    """Run these coroutines beside the body, and end them with it."""
+async def running(*jobs: Any, first: Awaitable[None]) -> AsyncIterator[None]:
+    """Run these coroutines beside the body, and end them with it; the body begins when they have come to `first`."""
     tasks = [asyncio.create_task(job) for job in jobs]
     for task in tasks:
         task.add_done_callback(_log_breakdown)
     try:
+        await first
         yield
     finally:
         for task in tasks:

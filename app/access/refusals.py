@@ -1,4 +1,4 @@
-"""What is refused: counted by its reason, and slowed for those who try keys."""
+"""What is refused: counted by its reason, slowed for those who try keys, and recorded within a bound."""
 
 import logging
 import time
@@ -17,6 +17,8 @@ _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 4.0
 _FORGET_SECONDS = 600.0
 _ADDRESSES_MOST = 1024
+# So many rows a minute tell what goes on; more would let anybody who reaches the port fill the table.
+_ROWS_A_MINUTE = 60
 # Who has one IPv6 address has as a rule all that begin so.
 _IPV6_OWN_BITS = 64
 
@@ -49,6 +51,8 @@ class Refusals:
         self._addresses_most = addresses_most
         self._counts = dict.fromkeys(Refusal, 0)
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._rows_left = float(_ROWS_A_MINUTE)
+        self._rows_left_at = clock()
 
     def counts(self) -> Mapping[str, int]:
         """How many there were of each reason."""
@@ -59,6 +63,20 @@ class Refusals:
         reason = Refusal(refusal.details["reason"])
         self._counts[reason] += 1
         return self._delay_seconds(_household(address)) if reason is Refusal.UNKNOWN else 0.0
+
+    def may_leave_row(self, refusal: AccessDenied) -> bool:
+        """Whether this one is recorded. Those of a right key all are; of the rest so many a minute from all addresses
+        together, and those beyond are only counted.
+        """
+        if Refusal(refusal.details["reason"]) is Refusal.NOT_PERMITTED:
+            return True
+        now = self._clock()
+        gained = (now - self._rows_left_at) * _ROWS_A_MINUTE / 60.0
+        self._rows_left, self._rows_left_at = min(self._rows_left + gained, _ROWS_A_MINUTE), now
+        if self._rows_left < 1:
+            return False
+        self._rows_left -= 1
+        return True
 
     def _delay_seconds(self, address: str) -> float:
         now = self._clock()

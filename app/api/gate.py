@@ -47,7 +47,7 @@ class Gate:
             client = scope.get("client")
             await asyncio.sleep(self._refusals.note(refusal, client[0] if client else ""))
             if is_relayed:
-                await self._relay.refuse(scope, send, refusal)
+                await self._relay.refuse(scope, send, refusal, self._refusals.may_leave_row)
             else:
                 await _refuse(refusal, scope, receive, send)
             return

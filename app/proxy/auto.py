@@ -98,14 +98,20 @@ def choose_auto(wanted: Wanted, candidates: Sequence[Candidate]) -> Choice:
         message = f'no profile can take this request for "auto": {reasons}'
         raise NoProfileFits(message, recorded=message.replace(f" for about {wanted.tokens}", ""))
     loaded = [each for each in able if each.is_ready]
-    best = max(
-        loaded or able, key=lambda each: (estimated_rate(wanted.category, each) or 0.0, _reversed(each.profile_id))
-    )
-    rate = estimated_rate(wanted.category, best)
-    among = "of those loaded" if loaded else "none loaded"
-    reason = f"auto: {'fastest' if rate is not None else 'no speed recorded'}, {among}"
+    rates = {each.profile_id: estimated_rate(wanted.category, each) for each in loaded or able}
+    best = max(rates, key=lambda profile_id: (rates[profile_id] or 0.0, _reversed(profile_id)))
+    reason = f"auto: {_why(list(rates.values()))}, {'of those loaded' if loaded else 'none loaded'}"
+    rate = rates[best]
     speed = "" if rate is None else f" ({rate:.1f} tokens/s for {wanted.category.value})"
-    return Choice(best.profile_id, reason, f"{reason}{speed}", is_auto=True)
+    return Choice(best, reason, f"{reason}{speed}", is_auto=True)
+
+
+def _why(rates: Sequence[float | None]) -> str:
+    """Nobody is the fastest of one."""
+    if len(rates) == 1:
+        return "the only one"
+    known = len(rates) - rates.count(None)
+    return "fastest" if known > 1 else "the only one with a speed" if known else "no speed recorded"
 
 
 def estimated_rate(category: Category, candidate: Candidate) -> float | None:

@@ -98,15 +98,18 @@ class Relay:
         finally:
             del self._exchanges[request_id]
 
-    async def refuse(self, scope: Scope, send: Send, refusal: AccessDenied) -> None:
-        """Answer a request that `takes` accepts and that may not come in. It leaves its row as all others do."""
+    async def refuse(
+        self, scope: Scope, send: Send, refusal: AccessDenied, leaves_row: Callable[[AccessDenied], bool]
+    ) -> None:
+        """Answer a request that `takes` accepts and that may not come in. It is told of where it may leave a row."""
         route = route_of(scope["method"], scope["path"])
         if route is None:
             await send_answer(send, self._needs.render_error(refusal, dialect_of(scope["path"])))
             return
         observation, delivery = self._begin(scope, send, self._ids.next(), route, refusal.details.get("key"))
         await delivery.fail(refusal)
-        self._needs.publish(observation.finish(delivery.outcome, delivery.error, None))
+        if leaves_row(refusal):
+            self._needs.publish(observation.finish(delivery.outcome, delivery.error, None))
 
     def _begin(
         self, scope: Scope, send: Send, request_id: int, route: Route, client: str | None

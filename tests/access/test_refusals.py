@@ -77,3 +77,15 @@ def test_an_address_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture) -
     assert [record.getMessage() for record in caplog.records] == [
         "10.0.0.1 has shown 6 wrong keys: it waits for further answers"
     ]
+
+
+def test_rows_of_refusals_are_so_many_a_minute_from_all_addresses_and_for_all_reasons() -> None:
+    clock = Clock()
+    refusals = Refusals(clock)
+    reasons = [Refusal.MISSING, Refusal.UNKNOWN, Refusal.EXPIRED, Refusal.FOREIGN_ORIGIN]
+    assert [refusals.may_leave_row(denied(reasons[number % 4])) for number in range(90)] == [True] * 60 + [False] * 30
+    assert refusals.may_leave_row(denied(Refusal.NOT_PERMITTED)), "it shows a right key"
+    clock.now += 10
+    assert sum(refusals.may_leave_row(denied()) for _ in range(90)) == 10
+    clock.now += 100_000
+    assert sum(refusals.may_leave_row(denied()) for _ in range(90)) == 60

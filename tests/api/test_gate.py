@@ -69,6 +69,25 @@ def test_without_a_key_nothing_opens_and_each_side_hears_it_in_its_form(keyed: S
     assert (row["outcome"], row["status_code"], row["client"], row["profile_id"]) == ("rejected", 401, None, None)
 
 
+def test_nobody_without_a_key_fills_the_table(tiny: TinyModels, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, tiny.dense_target.parent, admin_key=ADMIN)
+    with running_service(settings) as service:
+        begun = time.monotonic()
+        for _ in range(100):
+            assert service.client.post("/v1/chat/completions", json={"model": "none"}).status_code == 401
+        gained = int(time.monotonic() - begun) + 1
+        service.client.headers["Authorization"] = f"Bearer {ADMIN}"
+        # Whoever shows a key leaves a row for each, and when it is there those before it are.
+        for _ in range(70):
+            unknown = service.client.post("/v1/chat/completions", json={"model": "none"})
+        assert service.row(unknown)["status_code"] == 404
+        rows = service.client.get("/requests", params={"outcome": "rejected", "limit": 200}).json()["items"]
+        statuses = [row["status_code"] for row in rows]
+        assert statuses.count(404) == 70
+        assert 60 <= statuses.count(401) <= 60 + gained
+        assert service.metric("paceline_access_refused_total", reason="missing") == 100
+
+
 def test_a_revoked_key_is_refused_at_once(keyed: Service) -> None:
     made = keyed.client.post("/keys", json={"name": "short-lived"}).json()
     shown = {"Authorization": f"Bearer {made['secret']}"}

@@ -43,7 +43,7 @@ def test_few_samples_are_drawn_towards_the_overall_figure() -> None:
 def test_what_is_loaded_comes_before_what_is_faster() -> None:
     slow, fast = candidate("slow", 10), candidate("fast", 90, ready=False)
     assert choose_auto(CODE, [fast, slow]).profile_id == "slow"
-    assert choose_auto(CODE, [fast]).reason == "auto: fastest, none loaded"
+    assert choose_auto(CODE, [fast, candidate("cold", 5, ready=False)]).reason == "auto: fastest, none loaded"
 
 
 def test_who_cannot_take_it_is_passed_over_and_why_is_said() -> None:
@@ -68,7 +68,16 @@ def test_who_cannot_take_it_is_passed_over_and_why_is_said() -> None:
 
 def test_equals_are_chosen_by_name_and_not_by_chance() -> None:
     assert choose_auto(CODE, [candidate("b"), candidate("a"), candidate("c")]).profile_id == "a"
-    assert choose_auto(CODE, [candidate("a")]).detail == "auto: no speed recorded, of those loaded"
+    assert choose_auto(CODE, [candidate("a"), candidate("b")]).detail == "auto: no speed recorded, of those loaded"
+
+
+def test_it_is_called_the_fastest_only_where_there_was_a_choice_by_speed() -> None:
+    slow, fast, new = candidate("slow", 10), candidate("fast", 90, ready=False), candidate("new")
+    assert choose_auto(CODE, [slow, fast]).reason == "auto: the only one, of those loaded"
+    assert choose_auto(CODE, [new]).reason == "auto: the only one, of those loaded"
+    assert choose_auto(CODE, [fast]).detail == "auto: the only one, none loaded (90.0 tokens/s for code)"
+    assert choose_auto(CODE, [new, slow]).reason == "auto: the only one with a speed, of those loaded"
+    assert choose_auto(CODE, [new, slow, candidate("other", 5)]).reason == "auto: fastest, of those loaded"
 
 
 @given(st.permutations([candidate("a", 10), candidate("b", 20), candidate("c", 20), candidate("d", 5, ready=False)]))

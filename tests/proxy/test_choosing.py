@@ -74,7 +74,7 @@ async def test_the_decision_is_in_a_header_and_in_the_row() -> None:
         received = await client.head()
         await client.rest()
         assert received.one("x-paceline-profile") == "small"
-        assert received.one("x-paceline-route") == "auto: no speed recorded, of those loaded"
+        assert received.one("x-paceline-route") == "auto: the only one, of those loaded"
         told = await now.next_told()
         assert (told.profile_id, told.requested_model) == ("small", "auto")
-        assert told.route_reason == "auto: no speed recorded, of those loaded"
+        assert told.route_reason == "auto: the only one, of those loaded"

@@ -40,11 +40,11 @@ async def reading(database: Database, clock: Callable[[], float]) -> AsyncIterat
         await asyncio.gather(job, return_exceptions=True)
 
 
-def ids_of_contexts(database: Database) -> tuple[int | None, int | None]:
-    """That of the requests for a profile that no engine took, and that of those for none."""
+def context_of_no_engine(database: Database) -> int:
+    """That of requests for a profile of which no engine took them."""
     with database.read() as session:
         statement = select(col(LaunchContextRow.id)).where(col(LaunchContextRow.revision).is_(None))
-        return session.execute(statement).scalar_one(), None
+        return session.execute(statement).scalar_one() or 0
 
 
 def fill(database: Database, *, first_second: int, count: int, context: int | None, tokens: int | None = None) -> None:
@@ -101,7 +101,7 @@ async def test_the_first_reading_is_waited_for_and_what_is_old_is_read_again_for
         now[0] = 31.0
         assert speeds.of(CONTEXT.profile_id)[Category.CODE].requests == 1
         async with asyncio.timeout(10):
-            while speeds.of(CONTEXT.profile_id)[Category.CODE].requests == 1:
+            while speeds.of(CONTEXT.profile_id)[Category.CODE].requests == 1:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
         assert speeds.of(CONTEXT.profile_id)[Category.CODE].requests == 2
 
@@ -124,7 +124,7 @@ async def test_a_database_that_cannot_be_read_is_told_of_and_tried_again(
         await recorded(database, finished(1))
         now[0] = 31.0
         async with asyncio.timeout(10):
-            while not speeds.of(CONTEXT.profile_id):
+            while not speeds.of(CONTEXT.profile_id):  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
     database.close()
 
@@ -133,9 +133,8 @@ async def test_what_comes_to_nothing_does_not_push_out_what_was_measured(databas
     """As many as once made `auto` blind: for models that nobody knows, and for a profile that never came up."""
     await recorded(database, finished(1, category="code"), finished(2, context=PLAIN_CONTEXT))
     await recorded(database, rejected(3, profile_id=CONTEXT.profile_id), rejected(4, profile_id=None))
-    with_profile, without = ids_of_contexts(database)
-    fill(database, first_second=10, count=15_000, context=with_profile)
-    fill(database, first_second=100_000, count=15_000, context=without)
+    fill(database, first_second=10, count=15_000, context=context_of_no_engine(database))
+    fill(database, first_second=100_000, count=15_000, context=None)
     speeds = RecordedSpeeds(database)
     await speeds.refresh()
     assert speeds.of(CONTEXT.profile_id)[Category.CODE].requests == 1
