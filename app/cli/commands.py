@@ -22,6 +22,7 @@ from app.cli.profile_document import check_file, names_a_file, refuse_model_file
 from app.cli.ps import ps
 from app.cli.render import make_console, print_last_lines, print_report, profiles_table
 from app.cli.settings_text import settings_help
+from app.cli.stats import stats
 from app.cli.suggest import suggest
 from app.settings import load_settings
 
@@ -44,7 +45,7 @@ def command_line() -> typer.Typer:
     )
     commands.command(cls=CheckSyntax)(failing_with(Exit.USAGE)(check))
     others: tuple[Callable[..., None], ...] = (
-        *(suggest, start, stop, restart, status, ps, logs, events, failing_with(Exit.USAGE)(diagnose)),
+        *(suggest, start, stop, restart, status, ps, stats, logs, events, failing_with(Exit.USAGE)(diagnose)),
         *(devices, models, inspect, demo),
     )
     for command in others:

@@ -42,13 +42,16 @@ def test_the_demo_shows_recorded_speeds_and_leaves_nothing_running(folder: Path)
     assert "https://ai.google.dev/gemma/terms" in shown.out
     assert "riders stay close behind one another because" in shown.out
     assert shown.out.count("\nhost [") == 2, "each check has its picture"
-    rows = [line.split() for line in shown.out.splitlines() if line.split()[1:2] in (["first"], ["again"])]
+    rows = [line.split() for line in shown.out.splitlines() if line.split()[1:2] in (["first"], ["last"])]
     assert [row[:2] for row in rows] == [
-        ["gemma-baseline", "first"], ["gemma-baseline", "again"], ["gemma-ngram", "first"], ["gemma-ngram", "again"],
+        ["gemma-baseline", "first"], ["gemma-baseline", "last"], ["gemma-ngram", "first"], ["gemma-ngram", "last"],
     ]  # fmt: skip
     assert [row[3:] for row in rows[:2]] == [["-", "-", "-"]] * 2
     drafted, accepted = int(rows[3][3]), int(rows[3][4])
     assert 0 < accepted <= drafted
+    assert "\ndoes speculation pay?\n  gemma-ngram, ngram-mod: " in shown.out
+    assert "too few requests" not in shown.out
+    assert "the verdict is of this prompt alone" in shown.out
     assert not left_behind(folder)
 
 

@@ -59,18 +59,18 @@ def survives(engine_path: Path, judged: LaunchCase, rpc: tuple[str, ...]) -> boo
         process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-                return eventually(lambda: _is_ready(process, client)) and _answers(client)
+                return eventually(lambda: _came_to(process, client)) == "ready" and _answers(client)
         finally:
             process.kill()
             process.wait()
 
 
-def _is_ready(process: "subprocess.Popen[bytes]", client: httpx.Client) -> bool | None:
+def _came_to(process: "subprocess.Popen[bytes]", client: httpx.Client) -> str | None:
     """None while it loads."""
     if process.poll() is not None:
-        return False
+        return "its end"
     try:
-        return True if client.get("/health").status_code == httpx.codes.OK else None
+        return "ready" if client.get("/health").status_code == httpx.codes.OK else None
     except httpx.TransportError:
         return None
 

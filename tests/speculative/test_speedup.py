@@ -83,8 +83,8 @@ def test_what_scatters_more_is_less_sure() -> None:
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
-    """Experiments with a true speed-up of 1.5, of a handful of requests and of many. Percentiles alone would hold it in 88
-    of 100 with five.
+    """Experiments with a true speed-up of 1.5, of a handful of requests and of many. Percentiles alone would hold it in
+    88 of 100 with five.
     """
     chance = random.Random(11)  # noqa: S311
 
