@@ -8,7 +8,7 @@ from fastapi import Depends, Query, Request
 
 from app.speculative.parameters import Method
 from app.telemetry.codes import CATEGORIES, OUTCOMES
-from app.telemetry.queries import QueryInvalid, RequestFilters
+from app.telemetry.queries import QueryInvalid, RequestFilters, be_one_of
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
@@ -24,8 +24,8 @@ def filters(
     """The filters that a query asks for. Raises QueryInvalid."""
     if profile == "":
         raise QueryInvalid("profile", "it is empty; leave it out for all profiles")
-    if method is not None and method not in set(Method):
-        raise QueryInvalid("method", f"{method!r} is none of {', '.join(Method)}")
+    if method is not None:
+        be_one_of("method", method, [each.value for each in Method])
     first, end = _time("since", since), _time("until", until)
     if first is not None and end is not None and first >= end:
         raise QueryInvalid("until", f"{until!r} is not after `since`: nothing lies between them")

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from sqlalchemy import func, select
 from sqlmodel import Session, col
 
 from app.database import Database
@@ -13,9 +12,10 @@ from app.instances.evidence import Baseline
 from app.launch.report import Launch
 from app.profiles.profile import document_of
 from app.speculative.speedup import Timed
-from app.telemetry.queries import HAS_RATE, RequestFilters
+from app.telemetry.newest_timed import newest_timed
+from app.telemetry.queries import RequestFilters
 from app.telemetry.recorded_launches import differing_parts, recorded_launches, settings_of
-from app.telemetry.tables import LaunchContextRow, RequestRow
+from app.telemetry.tables import LaunchContextRow
 from app.telemetry.timed import timed_requests
 
 # The newest of each launch: enough for a steady rate, and bounded however much was recorded.
@@ -72,23 +72,10 @@ def baselines(
 
 def _newest(session: Session, context: int) -> Timed:
     """Of the newest requests of one launch; of all that roll-ups know where their rows are gone."""
-    newest = (
-        select(
-            (col(RequestRow.generated_tokens) - 1).label("tokens"), col(RequestRow.generation_us).label("microseconds")
-        )
-        .where(col(RequestRow.context_id) == context, HAS_RATE)
-        .order_by(col(RequestRow.id).desc())
-        .limit(ROWS_MOST)
-        .subquery()
-    )
-    sums = select(func.count(), func.sum(newest.c.tokens), func.sum(newest.c.microseconds)).select_from(newest)
-    requests, tokens, microseconds = session.execute(sums).one()
+    newest = newest_timed(session, context, ROWS_MOST) or timed_requests(session, RequestFilters(), (), [context])
     together = Timed()
-    if requests:
-        together.add(requests, tokens, microseconds)
-    else:
-        for timed in timed_requests(session, RequestFilters(), (), [context]).values():
-            together.merge(timed)
+    for timed in newest.values():
+        together.merge(timed)
     return together
 
 

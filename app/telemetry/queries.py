@@ -1,6 +1,6 @@
 """Reading recorded requests: newest first in pages, or one of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -90,6 +90,12 @@ def of_client(identifier: str) -> Select[int]:
     )
 
 
+def be_one_of(field: str, word: str, known: Collection[str]) -> None:
+    """Raises QueryInvalid where the value of this parameter is none of the words that there are."""
+    if word not in known:
+        raise QueryInvalid(field, f"{word!r} is none of {', '.join(known)}")
+
+
 def conditions(filters: RequestFilters) -> list[ColumnElement[bool]]:
     """Those filters that the request row itself can answer. Raises QueryInvalid for an unknown outcome or category."""
     return [*_of_the_kind(filters), *_of_the_time(filters)]
@@ -98,12 +104,10 @@ def conditions(filters: RequestFilters) -> list[ColumnElement[bool]]:
 def _of_the_kind(filters: RequestFilters) -> list[ColumnElement[bool]]:
     chosen: list[ColumnElement[bool]] = []
     if filters.outcome is not None:
-        if filters.outcome not in OUTCOMES.numbers:
-            raise QueryInvalid("outcome", f"{filters.outcome!r} is none of {', '.join(OUTCOMES.numbers)}")
+        be_one_of("outcome", filters.outcome, OUTCOMES.numbers)
         chosen.append(col(RequestRow.outcome_code) == OUTCOMES.encode(filters.outcome))
     if filters.category is not None:
-        if filters.category not in CATEGORIES.numbers:
-            raise QueryInvalid("category", f"{filters.category!r} is none of {', '.join(CATEGORIES.numbers)}")
+        be_one_of("category", filters.category, CATEGORIES.numbers)
         chosen.append(col(RequestRow.category_code) == CATEGORIES.encode(filters.category))
     return chosen
 

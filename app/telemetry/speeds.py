@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from sqlalchemy import func, select
@@ -13,8 +13,7 @@ from app.database import Database
 from app.errors import DatabaseUnavailable
 from app.proxy.auto import Speed
 from app.proxy.categories import Category
-from app.telemetry.codes import CATEGORIES
-from app.telemetry.queries import HAS_RATE
+from app.telemetry.newest_timed import newest_timed
 from app.telemetry.tables import LaunchContextRow, RequestRow
 
 _log = logging.getLogger(__name__)
@@ -109,30 +108,13 @@ def _speeds_of(session: Session, contexts: Sequence[int]) -> Mapping[Category | 
         wanted = _ROWS_MOST - speeds.get(None, Speed()).requests
         if wanted <= 0:
             break
-        for category, speed in _newest_of(session, context, wanted):
+        for word, timed in newest_timed(session, context, wanted, looked_most=_LOOKED_MOST).items():
+            speed = Speed(timed.requests, timed.tokens, timed.microseconds / 1e6)
             speeds[None] = _sum(speeds.get(None, Speed()), speed)
-            if category is not None:
+            if word in set(Category):
+                category = Category(word)
                 speeds[category] = _sum(speeds.get(category, Speed()), speed)
     return speeds
-
-
-def _newest_of(session: Session, context: int, most: int) -> Iterator[tuple[Category | None, Speed]]:
-    ids, is_its = col(RequestRow.id), col(RequestRow.context_id) == context
-    oldest = select(ids).where(is_its).order_by(ids.desc()).offset(_LOOKED_MOST - 1).limit(1).scalar_subquery()
-    newest = (
-        select(col(RequestRow.category_code), col(RequestRow.generated_tokens), col(RequestRow.generation_us))
-        .where(is_its, ids >= func.coalesce(oldest, 0), HAS_RATE)
-        .order_by(ids.desc())
-        .limit(most)
-        .subquery()
-    )
-    statement = select(
-        newest.c.category_code, func.count(), func.sum(newest.c.generated_tokens - 1), func.sum(newest.c.generation_us)
-    ).group_by(newest.c.category_code)
-    for code, requests, tokens, microseconds in session.execute(statement):
-        word = CATEGORIES.decode(code) if code is not None else ""
-        category = Category(word) if word in set(Category) else None
-        yield category, Speed(requests, tokens, microseconds / 1e6)
 
 
 def _sum(first: Speed, second: Speed) -> Speed:

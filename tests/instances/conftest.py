@@ -1,6 +1,7 @@
-"""Checked launches of tiny and of large models on two cards, for the tests of diagnosis."""
+"""Checked launches of tiny and of large models on two cards, for the tests of diagnosis; a database."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from fixtures.oracle import SparseFolder
 from fixtures.planning import cards
 from fixtures.tiny_models import TinyModels
 
+from app.database import Database
 from app.inventory.devices import Machine
 from app.launch.report import Launch
 
@@ -72,3 +74,13 @@ def plain(tiny: TinyModels) -> Launch:
     """A tiny model on one card, without speculation."""
     wanted = profile(target={"path": tiny.dense_target.name}, context={"size": 2048})
     return launched(tiny.dense_target.parent, wanted, cards(24))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """A migrated one of its own for each test."""
+    database = Database(f"sqlite:///{tmp_path / 'paceline.db'}", linger_seconds=0.01)
+    database.migrate()
+    database.start()
+    yield database
+    database.close()

@@ -1,23 +1,11 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
-import pytest
 from fakes.instance_records import RECORD
 
 from app.database import Database
 from app.instances.archive import InstanceArchive
 from app.instances.state import InstanceState
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{tmp_path / 'p.db'}", linger_seconds=0.01)
-    database.migrate()
-    database.start()
-    yield database
-    database.close()
 
 
 async def written(database: Database) -> None:

@@ -23,15 +23,6 @@ DEADLINE_SECONDS = 30
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{tmp_path / 'p.db'}", linger_seconds=0.01)
-    database.migrate()
-    database.start()
-    yield database
-    database.close()
-
-
-@pytest.fixture
 def lock(database: Database) -> Iterator[sqlite3.Connection]:
     """A second connection, to hold the database with."""
     with closing(sqlite3.connect(database.path, isolation_level=None)) as connection:

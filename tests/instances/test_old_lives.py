@@ -1,11 +1,8 @@
 """Lives that ended long ago go; the newest of each profile, and what may still run, stay."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
-import pytest
 from fakes.instance_records import RECORD, STOPPED
 
 from app.database import Database
@@ -16,15 +13,6 @@ from app.instances.record import InstanceRecord
 from app.instances.state import InstanceState
 
 UNSEEN = replace(RECORD, state=InstanceState.FAILED, reason="service-ended", pid=None, leases=0)
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{tmp_path / 'paceline.db'}", linger_seconds=0.01)
-    database.migrate()
-    database.start()
-    yield database
-    database.close()
 
 
 def at(day: int) -> datetime:
